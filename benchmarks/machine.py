@@ -1,0 +1,108 @@
+"""What the figures were taken on: names, versions, clocks, and the datasheet's peaks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import torch
+
+from torch_pmpp._info import cpu_model
+
+# Dense peaks in FLOP/s (operations for int8) by a part of the name that PyTorch gives the GPU. Sources: NVIDIA H200
+# and H100 datasheets (SXM; figures with sparsity halved where only those are printed; float32 66.9 and float64 66.9
+# on the tensor cores from the H100 architecture whitepaper) and the A100 datasheet.
+_HOPPER_SXM = {
+    "float16": 989.4e12,
+    "bfloat16": 989.4e12,
+    "tf32": 494.7e12,
+    "float32": 66.9e12,
+    "float64": 66.9e12,
+    "int8": 1978.9e12,
+}
+_AMPERE_SXM = {
+    "float16": 312e12,
+    "bfloat16": 312e12,
+    "tf32": 156e12,
+    "float32": 19.5e12,
+    "float64": 19.5e12,
+    "int8": 624e12,
+}
+_PEAKS = {"NVIDIA H200": _HOPPER_SXM, "NVIDIA H100 80GB HBM3": _HOPPER_SXM, "NVIDIA A100-SXM4": _AMPERE_SXM}
+# A complex product is real multiplications and additions of the part type; wider integers are in no datasheet.
+_PEAK_TYPE = {"complex64": "float32", "complex128": "float64", "uint8": "int8"}
+
+_SMI_FIELDS = {
+    "sm_mhz": "clocks.sm",
+    "memory_mhz": "clocks.mem",
+    "max_sm_mhz": "clocks.max.sm",
+    "power_w": "power.draw",
+    "power_limit_w": "power.limit",
+    "temperature_c": "temperature.gpu",
+    "power_state": "pstate",
+}
+
+
+def slug(name: str) -> str:
+    """`NVIDIA H200` -> `nvidia-h200`, for file names."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def peak_flops(gpu: str | None, dtype: str, precision: str | None) -> float | None:
+    """The datasheet's dense peak, or None where no datasheet states one (CPUs, other GPUs, wide integers)."""
+    if gpu is None:
+        return None
+    for name, peaks in _PEAKS.items():
+        if name in gpu:
+            return peaks.get("tf32" if precision == "tf32" else _PEAK_TYPE.get(dtype, dtype))
+    return None
+
+
+def _smi(fields: list[str]) -> list[str] | None:
+    try:
+        done = subprocess.run(
+            [
+                "nvidia-smi",
+                f"--query-gpu={','.join(fields)}",
+                "--format=csv,noheader,nounits",
+                f"--id={torch.cuda.current_device()}",
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    values = [value.strip() for value in done.stdout.strip().splitlines()[0].split(",")] if done.stdout.strip() else []
+    return values if len(values) == len(fields) else None
+
+
+def driver_version() -> str | None:
+    """Version of the NVIDIA driver, or None if nvidia-smi does not answer."""
+    values = _smi(["driver_version"])
+    return values[0] if values else None
+
+
+def clock_state() -> dict[str, float | str] | None:
+    """Clocks, power and temperature as they are now (they are never changed); None if nvidia-smi does not answer."""
+    values = _smi(list(_SMI_FIELDS.values()))
+    if values is None:
+        return None
+    state: dict[str, float | str] = {}
+    for name, value in zip(_SMI_FIELDS, values, strict=True):
+        try:
+            state[name] = float(value)
+        except ValueError:
+            state[name] = value
+    return state
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's or the processor's name."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
+
+
+def results_name(device: torch.device) -> str:
+    """File name of the results: `nvidia-h200.json` or `cpu-amd-epyc.json`."""
+    return ("" if device.type == "cuda" else "cpu-") + slug(device_name(device)) + ".json"

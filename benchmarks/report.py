@@ -1,0 +1,540 @@
+#!/usr/bin/env python3
+"""Makes the table and the plot of a results file, and the results section of the README.
+
+    python benchmarks/report.py                  # benchmarks/results/<name>.md, .svg and .png for every results file
+    python benchmarks/report.py --readme         # the same, and rewrites the README between its two markers
+    python benchmarks/report.py --check          # writes nothing; fails if a file is not what would be written
+
+Losses are shown as well as wins. Figures taken with other sources than those in this folder are marked as stale.
+Needs no torch; the plot needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from benchmarks import cases  # noqa: E402
+from benchmarks.digest import source_digest  # noqa: E402
+from benchmarks.results import Record, Results, write_atomically  # noqa: E402
+
+Groups = dict[tuple[Any, ...], str]
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+_PRODUCT_HIGHLIGHTS = (
+    cases.SEED_SHAPE,
+    (1024, 1024, 1024),
+    (4096, 4096, 4096),
+    (8192, 8192, 8192),
+    (4095, 4097, 4099),
+    (16, 4096, 4096),
+    (2048, 28672, 4096),
+    (1048576, 64, 64),
+    (1024, 50257, 768),
+)
+_TRANSPOSE_HIGHLIGHTS = ((1024, 1024), (8192, 8192), (8191, 8193), (1048576, 64))
+_EVEN = 1.05  # closer than this to 1 counts as even: the spread of repeated runs
+
+
+def flops_of(record: Record) -> int:
+    """Real operations of a product (8 for a complex multiply-add)."""
+    return (
+        (8 if record["dtype"].startswith("complex") else 2) * record["batch"] * record["m"] * record["n"] * record["k"]
+    )
+
+
+def _is_cuda(results: Results) -> bool:
+    return results.header.get("gpu") is not None
+
+
+def _rate(record: Record, microseconds: float | None) -> str:
+    """TFLOP/s, or GFLOP/s on a CPU, as text."""
+    if not microseconds:
+        return "-"
+    value = flops_of(record) / microseconds / (1e6 if record["device"] == "cuda" else 1e3)
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _microseconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
+
+
+def _shape(record: Record) -> str:
+    text = f"{record['m']} x {record['n']}"
+    return f"{text} x {record['k']}" if record["op"] == "tiled_matmul" else text
+
+
+def _dtype(record: Record) -> str:
+    return record["dtype"] + (" (tf32)" if record["precision"] == "tf32" else "")
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> list[str]:
+    """A Markdown table whose first `left` columns are words and the others figures."""
+    rule = ["---"] * left + ["---:"] * (len(columns) - left)
+    return ["| " + " | ".join(cells) + " |" for cells in (columns, rule, *rows)]
+
+
+def groups(device: str) -> Groups:
+    """Which group of the case list a record belongs to."""
+    return {
+        (
+            case.op,
+            case.dtype,
+            case.precision,
+            case.layout,
+            case.m,
+            case.n,
+            case.k or None,
+            case.mode,
+            case.algorithm,
+        ): case.group
+        for case in cases.all_cases(device)
+    }
+
+
+def group_of(record: Record, known: Groups) -> str:
+    """Group of a record, "other" for cases that are not in the list."""
+    key = tuple(record.get(name) for name in ("op", "dtype", "precision", "layout", "m", "n", "k", "mode", "algorithm"))
+    return known.get(key, "other")
+
+
+def is_stale(results: Results, digest: str | None) -> bool:
+    """Whether the figures were taken with other sources than those whose digest this is."""
+    return results.header.get("source_digest") != digest
+
+
+def facts(results: Results, digest: str | None) -> list[str]:
+    """Where the figures come from, and a notice if they are stale."""
+    head = results.header
+    name = head.get("gpu") or f"{head.get('cpu')} ({head.get('simd')})"
+    parts = [f"PyTorch {head['torch']}"]
+    if head.get("gpu"):
+        parts.append(f"driver {head['driver']}")
+    parts += [head["date"], f"sources `{head['source_digest'][:12]}`"]
+    threads = {record["threads"] for record in results.records if record["threads"]}
+    if threads:
+        parts.insert(0, f"{', '.join(str(count) for count in sorted(threads))} thread(s)")
+    lines = [f"**{name}** ({', '.join(parts)})", ""]
+    if is_stale(results, digest):
+        lines += [
+            "> **Stale:** these figures were taken with other sources than those in this folder; "
+            "run `make bench` on such a machine to renew them.",
+            "",
+        ]
+    return lines
+
+
+def ladder(results: Results) -> list[str]:
+    """The steps of the classic path side by side, beside PyTorch and a copy."""
+    device = "cuda" if _is_cuda(results) else "cpu"
+    unit = "TFLOP/s" if device == "cuda" else "GFLOP/s"
+    lines: list[str] = []
+    by_algorithm: dict[tuple[Any, ...], dict[str, Record]] = {}
+    for record in results.records:
+        if record["mode"] == "call" and record["algorithm"] != "auto" and record["layout"] in ("NN", "contiguous"):
+            key = (record["op"], record["dtype"], record["precision"], record["m"], record["n"], record.get("k"))
+            by_algorithm.setdefault(key, {})[record["algorithm"]] = record
+    products = [steps for key, steps in by_algorithm.items() if key[0] == "tiled_matmul"]
+    if products:
+        names = [name for name in cases.MATMUL_LADDER[device] if any(name in steps for steps in products)]
+        names += sorted({name for steps in products for name in steps} - set(names))
+        rows = []
+        for steps in products:
+            one = next(iter(steps.values()))
+            rows.append(
+                [
+                    _shape(one),
+                    one["dtype"],
+                    *(_rate(steps[name], steps[name]["ours_us"]) if name in steps else "-" for name in names),
+                    _rate(one, one["baseline_us"]),
+                ]
+            )
+        lines += [
+            f"`tiled_matmul`, {unit} (m x n x k):",
+            "",
+            *_table(["shape", "dtype", *(f"`{name}`" for name in names), "`torch.mm`"], rows, 2),
+            "",
+        ]
+    moves = [steps for key, steps in by_algorithm.items() if key[0] == "padded_transpose"]
+    if moves:
+        names = [name for name in cases.TRANSPOSE_LADDER[device] if any(name in steps for steps in moves)]
+        names += sorted({name for steps in moves for name in steps} - set(names))
+        rows = []
+        for steps in moves:
+            one = next(iter(steps.values()))
+            size = 2 * one["m"] * one["n"] * one["element_size"]
+
+            def cell(microseconds: float | None, copy: float | None, size: int = size) -> str:
+                if not microseconds:
+                    return "-"
+                rate = size / microseconds / 1e3
+                return f"{rate:,.{0 if rate >= 10 else 1}f} ({_percent(None if copy is None else copy / microseconds)})"
+
+            rows.append(
+                [
+                    _shape(one),
+                    one["dtype"],
+                    *(cell(steps[name]["ours_us"], steps[name]["copy_us"]) if name in steps else "-" for name in names),
+                    cell(one["baseline_us"], one["copy_us"]),
+                    cell(one["copy_us"], None).split(" (")[0],
+                ]
+            )
+        lines += [
+            "`padded_transpose`, GB/s read and written together (share of a copy):",
+            "",
+            *_table(["shape", "dtype", *(f"`{name}`" for name in names), "`x.t().contiguous()`", "copy"], rows, 2),
+            "",
+        ]
+    return lines
+
+
+def summary(results: Results, *, by_group: bool) -> list[str]:
+    """Wins and losses of `auto` against PyTorch by operator and dtype, and by group of cases if asked for."""
+    known = groups("cuda" if _is_cuda(results) else "cpu")
+    ratios: dict[tuple[str, ...], list[float]] = {}
+    for record in results.records:
+        if record["algorithm"] == "auto" and record["ratio"] is not None and record["mode"] == "call":
+            row = (f"`{record['op']}`", _dtype(record), *([group_of(record, known)] if by_group else []))
+            ratios.setdefault(row, []).append(record["ratio"])
+    if not ratios:
+        return []
+    rows = []
+    for row, values in ratios.items():
+        wins = sum(value >= _EVEN for value in values)
+        losses = sum(value <= 1 / _EVEN for value in values)
+        even = len(values) - wins - losses
+        figures = [str(wins), str(even), str(losses)]
+        rows.append([*row, *figures, _ratio(min(values)), _ratio(statistics.median(values)), _ratio(max(values))])
+    words = ["operator", "dtype", *(["cases"] if by_group else [])]
+    columns = [*words, "faster", "even", "slower", "worst", "median", "best"]
+    return [
+        "`auto` beside PyTorch over all measured cases. The ratio is PyTorch's time divided by ours, so above 1 we are "
+        "faster; within 5 % counts as even:",
+        "",
+        *_table(columns, rows, len(words)),
+        "",
+    ]
+
+
+def highlights(results: Results) -> list[str]:
+    """Some shapes that everybody knows, with times of both sides; chosen by shape, never by outcome."""
+    known = groups("cuda" if _is_cuda(results) else "cpu")
+    rows = []
+    for record in results.records:
+        if record["op"] == "tiled_matmul":
+            # The two dtypes that the whole list is measured in.
+            shape_chosen = (record["m"], record["n"], record["k"]) in _PRODUCT_HIGHLIGHTS
+            chosen = shape_chosen and record["dtype"] in ("float32", "bfloat16")
+        else:
+            chosen = (record["m"], record["n"]) in _TRANSPOSE_HIGHLIGHTS
+        plain = record["layout"] in ("NN", "contiguous") and record["mode"] == "call" and record["algorithm"] == "auto"
+        if chosen and plain:
+            rows.append(
+                [
+                    f"`{record['op']}`",
+                    _shape(record),
+                    _dtype(record),
+                    group_of(record, known),
+                    _microseconds(record["ours_us"]),
+                    _microseconds(record["baseline_us"]),
+                    _ratio(record["ratio"]),
+                    _percent(record["roof_fraction"]),
+                ]
+            )
+    if not rows:
+        return []
+    columns = ["operator", "shape", "dtype", "cases", "ours, us", "PyTorch, us", "ratio", "of roof"]
+    return ["Some shapes of the list (m x n x k, or m x n):", "", *_table(columns, rows, 4), ""]
+
+
+def full_table(results: Results) -> list[str]:
+    """Every record."""
+    known = groups("cuda" if _is_cuda(results) else "cpu")
+    lines: list[str] = []
+    for op in ("tiled_matmul", "padded_transpose"):
+        records = [record for record in results.records if record["op"] == op]
+        if not records:
+            continue
+        columns = [
+            "cases",
+            "shape",
+            "dtype",
+            "layout",
+            "mode",
+            "algorithm",
+            "ours, us",
+            "PyTorch, us",
+            "ratio",
+            "of roof",
+            "error",
+            "PyTorch's error",
+        ]
+        rows = [
+            [
+                group_of(record, known),
+                _shape(record),
+                _dtype(record),
+                record["layout"] + (f" +{record['offset']}" if record["offset"] else ""),
+                record["mode"],
+                f"`{record['algorithm']}`",
+                _microseconds(record["ours_us"]),
+                _microseconds(record["baseline_us"]),
+                _ratio(record["ratio"]),
+                _percent(record["roof_fraction"]),
+                "-" if record["error"] is None else f"{record['error']:.1e}",
+                "-" if record["baseline_error"] is None else f"{record['baseline_error']:.1e}",
+            ]
+            for record in records
+        ]
+        lines += [f"## `{op}`", "", *_table(columns, rows, 6), ""]
+    return lines
+
+
+def document(results: Results, digest: str | None) -> str:
+    """The Markdown page of one results file."""
+    name = results.path.stem
+    lines = [
+        f"# Results: {name}",
+        "",
+        *facts(results, digest),
+        f"![Rates and ratios]({name}.svg)",
+        "",
+        *ladder(results),
+        *summary(results, by_group=True),
+        *full_table(results),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def check_table(path: Path, digest: str | None) -> list[str]:
+    """The summary that gpu_check.py left, as a table; nothing if there is none."""
+    if not path.is_file():
+        return []
+    content = json.loads(path.read_text(encoding="utf-8"))
+    rows = [
+        [step["name"], str(step["passed"]), str(step["failed"]), str(step["skipped"]), f"{step['seconds']:.0f}"]
+        for step in content["steps"]
+    ]
+    stale = "" if content["source_digest"] == digest else " (**stale**: other sources)"
+    return [
+        f"`make gpu-check` there{stale}:",
+        "",
+        *_table(["step", "passed", "failed", "skipped", "seconds"], rows, 1),
+        "",
+    ]
+
+
+def readme_section(all_results: Sequence[Results], digest: str | None, folder: str) -> str:
+    """What stands between the README's markers."""
+    lines: list[str] = []
+    for results in all_results:
+        name = results.path.stem
+        lines += [
+            *facts(results, digest),
+            f"![Rates and ratios on {name}]({folder}/{name}.svg)",
+            "",
+            *ladder(results),
+            *highlights(results),
+            *summary(results, by_group=False),
+            f"Every figure: [{name}.md]({folder}/{name}.md)",
+            "",
+            *check_table(results.path.with_name(f"{name}-check.json"), digest),
+        ]
+    return "\n".join(lines).rstrip()
+
+
+def replace_section(text: str, section: str) -> str:
+    """The README with a new section; raises ValueError if the markers are not there, once each and in order."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ValueError(f"expected one {BEGIN} and after it one {END}")
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{section}\n{END}{rest.split(END)[1]}"
+
+
+def plot(results: Results, digest: str | None) -> None:
+    """Writes <name>.svg and <name>.png beside the results file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    # The same figures must give the same file.
+    matplotlib.rcParams["svg.hashsalt"] = "pmpp"
+    cuda = _is_cuda(results)
+    scale, unit = (1e6, "TFLOP/s") if cuda else (1e3, "GFLOP/s")
+    figure, axes = plt.subplots(1, 3, figsize=(15, 4.6), layout="constrained")
+    calls = [record for record in results.records if record["mode"] == "call"]
+    others = sorted({record["algorithm"] for record in calls} - {"auto"})
+    colours = {"torch.mm": "black", "auto": "tab:blue", **{name: f"C{1 + i % 9}" for i, name in enumerate(others)}}
+    for axis, dtype in zip(axes[:2], ("float32", "bfloat16"), strict=True):
+        lines: dict[str, dict[int, float]] = {}
+        for record in calls:
+            square = (
+                record["op"] == "tiled_matmul"
+                and record["m"] == record["n"] == record["k"]
+                and record["layout"] == "NN"
+            )
+            if not square or record["dtype"] != dtype or record["precision"] == "tf32":
+                continue
+            lines.setdefault(record["algorithm"], {})[record["m"]] = flops_of(record) / record["ours_us"] / scale
+            if record["baseline_us"] and record["algorithm"] == "auto":
+                lines.setdefault("torch.mm", {})[record["m"]] = flops_of(record) / record["baseline_us"] / scale
+        for name, points in lines.items():
+            sizes = sorted(points)
+            main = name in ("auto", "torch.mm")
+            axis.plot(
+                sizes,
+                [points[n] for n in sizes],
+                label=name,
+                marker="o",
+                linewidth=2 if main else 1,
+                color=colours.get(name),
+                linestyle="-" if main else "--",
+            )
+        axis.set_title(f"n x n products, {dtype}")
+        axis.set_xlabel("n")
+        axis.set_ylabel(unit)
+        if lines:
+            axis.set_xscale("log", base=2)
+            axis.set_yscale("log")
+            axis.legend()
+        axis.grid(alpha=0.3)
+    axis = axes[2]
+    squares = [
+        record
+        for record in calls
+        if record["op"] == "padded_transpose"
+        and record["m"] == record["n"]
+        and record["algorithm"] == "auto"
+        and record["layout"] == "contiguous"
+        and record["copy_us"]
+    ]
+    # The side that most element sizes share, and of those the largest: beyond every cache.
+    sides = [record["m"] for record in squares]
+    side = max(sides, key=lambda m: (sides.count(m), m <= 8192, m), default=0)
+    bars = sorted((record for record in squares if record["m"] == side), key=lambda record: record["element_size"])
+    positions = range(len(bars))
+    axis.bar(
+        [x - 0.2 for x in positions],
+        [100 * bar["copy_us"] / bar["baseline_us"] for bar in bars],
+        0.4,
+        label="x.t().contiguous()",
+        color="black",
+    )
+    axis.bar(
+        [x + 0.2 for x in positions],
+        [100 * bar["copy_us"] / bar["ours_us"] for bar in bars],
+        0.4,
+        label="padded_transpose",
+        color="tab:blue",
+    )
+    axis.axhline(100, color="gray", linestyle=":")
+    axis.set_xticks(list(positions), [f"{bar['element_size']} B" for bar in bars])
+    axis.set_title(f"{side} x {side} transposes by element size" if bars else "transposes")
+    axis.set_ylabel("% of a copy")
+    if bars:
+        axis.legend()
+    axis.grid(alpha=0.3, axis="y")
+    stale = "  [STALE: taken with other sources]" if is_stale(results, digest) else ""
+    figure.suptitle(
+        f"{results.header.get('gpu') or results.header.get('cpu')}, PyTorch {results.header['torch']}, "
+        f"{results.header['date']}{stale}",
+        color="red" if stale else "black",
+    )
+    for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
+        figure.savefig(results.path.with_suffix(suffix), dpi=110, metadata=metadata)
+    plt.close(figure)
+
+
+def find_results(folder: Path) -> list[Results]:
+    """All results files, GPUs before CPUs."""
+    paths = sorted(
+        path for path in folder.glob("*.json") if not path.stem.endswith("-check") and not path.name.startswith(".")
+    )
+    return sorted((Results.read(path) for path in paths), key=lambda results: not _is_cuda(results))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes or checks the reports; returns 0 if all is well, 1 if a check failed, 2 if something is missing."""
+    parser = _Parser(prog="report", description="Make tables and plots from the results files.")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=ROOT / "benchmarks" / "results",
+        metavar="FOLDER",
+        help="folder of the results files (default: benchmarks/results)",
+    )
+    parser.add_argument(
+        "--readme",
+        type=Path,
+        nargs="?",
+        const=ROOT / "README.md",
+        metavar="FILE",
+        help="also rewrite the section between the markers in this file (default: README.md)",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a file is not what would be written"
+    )
+    parser.add_argument("--no-plot", action="store_true", help="tables alone, without matplotlib")
+    options = parser.parse_args(arguments)
+    digest = source_digest(ROOT)
+    try:
+        found = find_results(options.results)
+    except (OSError, ValueError) as error:
+        print(f"report: {error}", file=sys.stderr)
+        return 2
+    if not found:
+        print(f"report: no results file in {options.results}; `make bench` makes one", file=sys.stderr)
+        return 2
+
+    wanted = {results.path.with_suffix(".md"): document(results, digest) for results in found}
+    readme: Path | None = options.readme or (ROOT / "README.md" if options.check else None)
+    if readme is not None:
+        folder = "benchmarks/results" if readme.resolve().parent == ROOT else options.results.as_posix()
+        try:
+            wanted[readme] = replace_section(readme.read_text(encoding="utf-8"), readme_section(found, digest, folder))
+        except (OSError, ValueError) as error:
+            print(f"report: {readme}: {error}", file=sys.stderr)
+            return 2
+    if options.check:
+        old = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+        plots = [results.path.with_suffix(suffix) for results in found for suffix in (".svg", ".png")]
+        old += [path for path in plots if not options.no_plot and not path.is_file()]
+        for path in old:
+            print(f"report: {path} is not up to date; run python benchmarks/report.py --readme", file=sys.stderr)
+        return 1 if old else 0
+    for path, text in wanted.items():
+        write_atomically(path, text)
+        print(path)
+    if not options.no_plot:
+        for results in found:
+            plot(results, digest)
+            print(f"{results.path.with_suffix('.svg')}, {results.path.with_suffix('.png')}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

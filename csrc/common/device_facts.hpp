@@ -1,0 +1,33 @@
+// What selection has to know of a device. Filled in once a device by the layer above and passed by value, so that
+// selection stays a pure function that can be tested for any device on any machine.
+#pragma once
+
+namespace pmpp {
+
+struct DeviceFacts {
+  bool is_cuda = false;
+  int compute_capability = 0;       // major * 10 + minor; 90 on an H200
+  int sm_count = 0;                 // streaming multiprocessors
+  int shared_memory_per_block = 0;  // bytes a block gets without opting in to more
+  int max_threads_per_block = 0;
+  int cpu_threads = 1;  // CPU: threads that the caller will use
+};
+
+constexpr DeviceFacts cpu_facts(int threads) {
+  DeviceFacts facts;
+  facts.cpu_threads = threads;
+  return facts;
+}
+
+// NVIDIA H200 SXM, as cudaGetDeviceProperties reports it.
+constexpr DeviceFacts h200_facts() {
+  DeviceFacts facts;
+  facts.is_cuda = true;
+  facts.compute_capability = 90;
+  facts.sm_count = 132;
+  facts.shared_memory_per_block = 48 * 1024;
+  facts.max_threads_per_block = 1024;
+  return facts;
+}
+
+}  // namespace pmpp

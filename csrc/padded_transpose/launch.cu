@@ -1,0 +1,44 @@
+#include "csrc/padded_transpose/launch.hpp"
+#include "csrc/padded_transpose/naive.cuh"
+#include "csrc/padded_transpose/tile.cuh"
+
+namespace pmpp::transpose {
+namespace {
+
+template <class E>
+cudaError_t launch_typed(const Plan& plan, const Problem& problem, cudaStream_t stream) {
+  const Arguments<E> arguments = make_arguments<E>(problem);
+  const dim3 grid(static_cast<unsigned>(plan.grid[0]), static_cast<unsigned>(plan.grid[1]),
+                  static_cast<unsigned>(plan.grid[2]));
+  const dim3 block(plan.block[0], plan.block[1]);
+  switch (plan.algorithm) {
+    case Algorithm::kNaive:
+      padded_transpose_naive_kernel<E><<<grid, block, 0, stream>>>(arguments);
+      break;
+    case Algorithm::kShared:
+      padded_transpose_tile_kernel<E, kTile, 0><<<grid, block, 0, stream>>>(arguments);
+      break;
+    case Algorithm::kPadded:
+      padded_transpose_tile_kernel<E, kTile, kPadding><<<grid, block, 0, stream>>>(arguments);
+      break;
+    case Algorithm::kPadded16:
+      padded_transpose_tile_kernel<E, kSmallTile, kPadding><<<grid, block, 0, stream>>>(arguments);
+      break;
+    case Algorithm::kAuto:
+    case Algorithm::kBlocked:
+      return cudaErrorInvalidValue;
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launch(const Plan& plan, const Problem& problem, void* workspace, cudaStream_t stream) {
+  if (!plan.is_cuda || !is_element_size(problem.element_size)) return cudaErrorInvalidValue;
+  if (plan.workspace_bytes > 0 && workspace == nullptr) return cudaErrorInvalidValue;
+  if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return cudaSuccess;
+  return visit_element_size(problem.element_size,
+                            [&]<class E>() { return launch_typed<E>(plan, problem, stream); });
+}
+
+}  // namespace pmpp::transpose

@@ -1,0 +1,15 @@
+// The one place from which CUDA kernels of padded_transpose start.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "csrc/padded_transpose/problem.hpp"
+#include "csrc/padded_transpose/select.hpp"
+
+namespace pmpp::transpose {
+
+// Enqueues the plan on the stream of the current device and returns the launch's own error; never synchronises.
+// `workspace` has plan.workspace_bytes bytes on that device. An empty problem enqueues nothing.
+cudaError_t launch(const Plan& plan, const Problem& problem, void* workspace, cudaStream_t stream);
+
+}  // namespace pmpp::transpose

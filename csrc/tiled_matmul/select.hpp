@@ -1,0 +1,45 @@
+// Which kernel runs a problem, and how it is launched.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/common/device_facts.hpp"
+#include "csrc/tiled_matmul/problem.hpp"
+
+namespace pmpp::matmul {
+
+// The steps of the ladder; kAuto asks for the fastest.
+enum class Algorithm : std::uint8_t { kAuto, kNaive, kTiled, kTiledDynamic, kBlocked };
+
+inline constexpr Algorithm kAllAlgorithms[] = {Algorithm::kAuto, Algorithm::kNaive, Algorithm::kTiled,
+                                               Algorithm::kTiledDynamic, Algorithm::kBlocked};
+
+const char* algorithm_name(Algorithm algorithm);
+std::optional<Algorithm> parse_algorithm(std::string_view name);
+
+// A launch, decided completely: nothing is chosen after it.
+struct Plan {
+  Algorithm algorithm = Algorithm::kNaive;  // never kAuto
+  bool is_cuda = false;
+  int tile_m = 0, tile_n = 0, tile_k = 0;  // tile_k is 0 where k is not tiled
+  std::int64_t grid[3] = {0, 0, 0};        // CUDA: blocks along m, n and the batch, within the limits of a launch
+  int block[2] = {0, 0};                   // CUDA: threads along n and m
+  int dynamic_shared_bytes = 0;
+  std::int64_t workspace_bytes = 0;
+  std::int64_t tasks = 0;  // CPU: independent pieces of work
+};
+
+// One line, e.g. "tiled 16x16x16 grid 64x64x1 block 16x16 shared 0".
+std::string to_string(const Plan& plan);
+
+// Pure. Empty when the device cannot run the asked algorithm.
+std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Algorithm asked);
+
+// The algorithms that run this dtype on this device, in the order of the ladder, without kAuto.
+std::vector<Algorithm> algorithms(DType dtype, const DeviceFacts& device);
+
+}  // namespace pmpp::matmul

@@ -1,0 +1,64 @@
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/util/Exception.h>
+#include <cuda_runtime_api.h>
+
+#include <deque>
+#include <mutex>
+#include <sstream>
+
+#include "ops/device_facts.h"
+
+namespace pmpp::ops {
+namespace {
+
+int attribute(cudaDeviceAttr name, int index) {
+  int value = 0;
+  const cudaError_t error = cudaDeviceGetAttribute(&value, name, index);
+  TORCH_CHECK(error == cudaSuccess, "pmpp: reading attribute ", static_cast<int>(name), " of cuda:", index,
+              " failed: ", cudaGetErrorString(error));
+  return value;
+}
+
+DeviceFacts read_facts(int index) {
+  DeviceFacts facts;
+  facts.is_cuda = true;
+  facts.compute_capability =
+      attribute(cudaDevAttrComputeCapabilityMajor, index) * 10 + attribute(cudaDevAttrComputeCapabilityMinor, index);
+  facts.sm_count = attribute(cudaDevAttrMultiProcessorCount, index);
+  facts.shared_memory_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlock, index);
+  facts.max_threads_per_block = attribute(cudaDevAttrMaxThreadsPerBlock, index);
+  return facts;
+}
+
+struct Entry {
+  std::once_flag read;
+  DeviceFacts facts;
+};
+
+}  // namespace
+
+const DeviceFacts& cuda_device_facts(const c10::Device& device) {
+  // A deque because a once_flag cannot move; as long as the process has devices.
+  static std::deque<Entry> table(c10::cuda::device_count());
+  const int index = device.has_index() ? device.index() : c10::cuda::current_device();
+  TORCH_CHECK(index >= 0 && index < static_cast<int>(table.size()), "pmpp: device cuda:", index,
+              " does not exist; there are ", table.size(), " CUDA devices");
+  Entry& entry = table[index];
+  std::call_once(entry.read, [&] { entry.facts = read_facts(index); });
+  return entry.facts;
+}
+
+std::string launch_failure(const c10::Device& device, int error) {
+  const auto code = static_cast<cudaError_t>(error);
+  std::ostringstream text;
+  text << cudaGetErrorString(code);
+  if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction) {
+    const int capability = cuda_device_facts(device).compute_capability;
+    text << "; " << device << " has compute capability " << capability / 10 << "." << capability % 10
+         << ", and this build of pmpp has code for " << PMPP_CUDA_ARCHS << " (rebuild with PMPP_CUDA_ARCHS="
+         << capability << ")";
+  }
+  return text.str();
+}
+
+}  // namespace pmpp::ops

@@ -1,0 +1,144 @@
+#include "ops/padded_transpose.h"
+
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/SymIntArrayRef.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ops/tensor_checks.h"
+
+namespace pmpp::ops {
+namespace {
+
+constexpr const char* kOp = "padded_transpose";
+
+void check_ndim(const at::Tensor& x) {
+  TORCH_CHECK(x.dim() <= 2, kOp, ": expected a tensor with at most 2 dimensions, but x has ", x.dim(), " (shape ",
+              x.sym_sizes(), ")");
+}
+
+int check_element_size(const at::Tensor& x) {
+  const auto bytes = static_cast<std::int64_t>(x.element_size());
+  TORCH_CHECK_NOT_IMPLEMENTED(transpose::is_element_size(bytes), "\"", kOp, "\" not implemented for '",
+                              x.scalar_type(), "': its elements have ", bytes, " bytes, not 1, 2, 4, 8 or 16");
+  return static_cast<int>(bytes);
+}
+
+transpose::Algorithm check_algorithm(c10::string_view name) {
+  const std::optional<transpose::Algorithm> algorithm = transpose::parse_algorithm({name.data(), name.size()});
+  if (!algorithm.has_value()) {
+    std::vector<std::string> known;
+    for (const transpose::Algorithm value : transpose::kAllAlgorithms) {
+      known.emplace_back(transpose::algorithm_name(value));
+    }
+    throw_unknown_algorithm(kOp, {name.data(), name.size()}, known);
+  }
+  return *algorithm;
+}
+
+template <class Size>
+std::vector<Size> transposed(c10::ArrayRef<Size> sizes) {
+  return {sizes.rbegin(), sizes.rend()};
+}
+
+struct Call {
+  transpose::Problem problem;
+  transpose::Plan plan;
+};
+
+// The problem without its result, and its plan. A vector is a matrix of one row; a scalar one of one element.
+Call make_call(const TransposeBackend& backend, const at::Tensor& x, c10::string_view algorithm) {
+  Call call;
+  call.problem.element_size = check_element_size(x);
+  call.problem.m = x.dim() == 2 ? x.size(0) : 1;
+  call.problem.n = x.dim() == 0 ? 1 : x.size(-1);
+  call.problem.in = x.const_data_ptr();
+  call.problem.in_row_stride = x.dim() == 2 ? x.stride(0) : 0;
+  call.problem.in_col_stride = x.dim() == 0 ? 0 : x.stride(-1);
+  const transpose::Algorithm asked = check_algorithm(algorithm);
+  const DeviceFacts facts = backend.facts(x.device());
+  const std::optional<transpose::Plan> plan = transpose::select(call.problem, facts, asked);
+  if (!plan.has_value()) {
+    throw_unavailable_algorithm(kOp, transpose::algorithm_name(asked), x.scalar_type(), x.device(),
+                                padded_transpose_algorithms(facts, x.scalar_type()));
+  }
+  call.plan = *plan;
+  return call;
+}
+
+void run_into(const TransposeBackend& backend, Call& call, const at::Tensor& out) {
+  call.problem.out = out.mutable_data_ptr();
+  call.problem.out_row_stride = out.dim() == 0 ? 0 : out.stride(0);
+  call.problem.out_col_stride = out.dim() == 2 ? out.stride(1) : 0;
+  backend.run(call.plan, call.problem, out.device());
+}
+
+void check_meta(const at::Tensor& x, c10::string_view algorithm) {
+  check_ndim(x);
+  const bool valid = transpose::is_element_size(x.element_size()) &&
+                     transpose::parse_algorithm({algorithm.data(), algorithm.size()}).has_value();
+  // Only a wrong call looks at the size, because that specialises it in a traced graph.
+  if (valid || x.sym_numel() == 0) return;
+  check_element_size(x);
+  check_algorithm(algorithm);
+}
+
+}  // namespace
+
+at::Tensor padded_transpose(const TransposeBackend& backend, const at::Tensor& x, c10::string_view algorithm) {
+  check_ndim(x);
+  const std::vector<std::int64_t> shape = transposed(x.sizes());
+  if (x.numel() == 0) return at::empty(shape, x.options());
+  Call call = make_call(backend, x, algorithm);
+  at::Tensor result = at::empty(shape, x.options());
+  run_into(backend, call, result);
+  return result;
+}
+
+at::Tensor& padded_transpose_out(const TransposeBackend& backend, const at::Tensor& x, c10::string_view algorithm,
+                                 at::Tensor& out) {
+  check_ndim(x);
+  const std::vector<std::int64_t> shape = transposed(x.sizes());
+  if (x.numel() == 0) {
+    prepare_out(kOp, out, shape, x.scalar_type(), {{"x", x}});
+    return out;
+  }
+  Call call = make_call(backend, x, algorithm);
+  prepare_out(kOp, out, shape, x.scalar_type(), {{"x", x}});
+  run_into(backend, call, out);
+  return out;
+}
+
+at::Tensor padded_transpose_meta(const at::Tensor& x, c10::string_view algorithm) {
+  check_meta(x, algorithm);
+  return at::empty_symint(transposed(x.sym_sizes()), x.options());
+}
+
+at::Tensor& padded_transpose_out_meta(const at::Tensor& x, c10::string_view algorithm, at::Tensor& out) {
+  check_meta(x, algorithm);
+  TORCH_CHECK(out.scalar_type() == x.scalar_type(), kOp, ": expected out to have dtype ", x.scalar_type(),
+              ", but got ", out.scalar_type());
+  check_same_device(kOp, {"x", x}, {"out", out});
+  at::native::resize_output_symint(out, transposed(x.sym_sizes()));
+  return out;
+}
+
+std::string padded_transpose_plan(const TransposeBackend& backend, const at::Tensor& x, c10::string_view algorithm) {
+  check_ndim(x);
+  if (x.numel() == 0) return "none: empty";
+  return transpose::to_string(make_call(backend, x, algorithm).plan);
+}
+
+std::vector<std::string> padded_transpose_algorithms(const DeviceFacts& device, at::ScalarType dtype) {
+  std::vector<std::string> names;
+  for (const transpose::Algorithm algorithm :
+       transpose::algorithms(static_cast<int>(c10::elementSize(dtype)), device)) {
+    names.emplace_back(transpose::algorithm_name(algorithm));
+  }
+  return names;
+}
+
+}  // namespace pmpp::ops

@@ -1,0 +1,15 @@
+// The operators' definitions, and nothing else.
+#include <torch/library.h>
+
+TORCH_LIBRARY(pmpp, m) {
+  const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag};
+  m.def("tiled_matmul(Tensor a, Tensor b, *, str algorithm=\"auto\") -> Tensor", tags);
+  m.def("tiled_matmul.out(Tensor a, Tensor b, *, str algorithm=\"auto\", Tensor(a!) out) -> Tensor(a!)", tags);
+  m.def("padded_transpose(Tensor x, *, str algorithm=\"auto\") -> Tensor", tags);
+  m.def("padded_transpose.out(Tensor x, *, str algorithm=\"auto\", Tensor(a!) out) -> Tensor(a!)", tags);
+
+  // What would run, without running it: for tests, benchmarks and `python -m torch_pmpp`.
+  m.def("_algorithms(str op, Device device, ScalarType dtype) -> str[]");
+  m.def("_tiled_matmul_plan(Tensor a, Tensor b, *, str algorithm=\"auto\") -> str");
+  m.def("_padded_transpose_plan(Tensor x, *, str algorithm=\"auto\") -> str");
+}

@@ -1,0 +1,102 @@
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <thread>
+#include <tuple>
+
+#include "csrc/padded_transpose/cpu/run.hpp"
+#include "csrc/padded_transpose/select.hpp"
+#include "tests/cpp/transpose_cases.hpp"
+
+namespace pmpp::test {
+namespace {
+
+using transpose::Algorithm;
+using transpose::Plan;
+using transpose::Problem;
+
+Plan plan_for(const Problem& problem, Algorithm algorithm) {
+  const auto plan = transpose::select(problem, cpu_facts(2), algorithm);
+  EXPECT_TRUE(plan) << to_string(problem);
+  return plan.value_or(Plan{});
+}
+
+class TransposeCpu : public ::testing::TestWithParam<std::tuple<Algorithm, int>> {
+ protected:
+  Algorithm algorithm() const { return std::get<0>(GetParam()); }
+  int size() const { return std::get<1>(GetParam()); }
+  ExecuteTranspose execute() const {
+    return [algorithm = algorithm()](TransposeData& data) {
+      const Problem problem = data.problem();
+      const Plan plan = plan_for(problem, algorithm);
+      transpose::run_cpu(plan, problem, 0, plan.tasks);
+    };
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, TransposeCpu,
+                         ::testing::Combine(::testing::Values(Algorithm::kNaive, Algorithm::kBlocked),
+                                            ::testing::ValuesIn(kElementSizes)),
+                         [](const auto& info) {
+                           return std::string(transpose::algorithm_name(std::get<0>(info.param))) + "_" +
+                                  std::to_string(std::get<1>(info.param)) + "_bytes";
+                         });
+
+TEST_P(TransposeCpu, MovesEveryElementAndNothingElse) { check_transposes(execute(), size(), {8, 16, 32, 64, 256}); }
+
+// Tasks in any order, in any division, on several threads at once: the same bytes.
+TEST_P(TransposeCpu, AnyPartitionOfTheTasksGivesTheSameBytes) {
+  const TransposeCase spec{size(), 600, 131, 2};
+  TransposeData whole(spec);
+  const Plan plan = plan_for(whole.problem(), algorithm());
+  ASSERT_GT(plan.tasks, 4);
+  check(execute(), spec);
+  execute()(whole);
+
+  TransposeData backwards(spec);
+  for (std::int64_t task = plan.tasks; task-- > 0;) {
+    transpose::run_cpu(plan, backwards.problem(), task, task + 1);
+  }
+  EXPECT_EQ(whole.out.storage, backwards.out.storage);
+
+  TransposeData threaded(spec);
+  const Problem problem = threaded.problem();
+  std::thread other([&] { transpose::run_cpu(plan, problem, 0, plan.tasks / 2); });
+  transpose::run_cpu(plan, problem, plan.tasks / 2, plan.tasks);
+  other.join();
+  EXPECT_EQ(whole.out.storage, threaded.out.storage);
+}
+
+TEST_P(TransposeCpu, AnEmptyRangeOfTasksWritesNothing) {
+  TransposeData data(TransposeCase{size(), 9, 10});
+  const Buffer untouched = data.out;
+  const Plan plan = plan_for(data.problem(), algorithm());
+  transpose::run_cpu(plan, data.problem(), 0, 0);
+  transpose::run_cpu(plan, data.problem(), plan.tasks, plan.tasks);
+  EXPECT_EQ(untouched.storage, data.out.storage);
+}
+
+// The memory is only reserved; the few pages touched are all that is ever backed.
+TEST(TransposeCpuFar, ElementsBeyond32BitOffsets) {
+  for (const Algorithm algorithm : {Algorithm::kNaive, Algorithm::kBlocked}) {
+    void* memory = mmap(nullptr, FarTranspose::kBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+      GTEST_SKIP() << "no address space for " << FarTranspose::kBytes << " bytes";
+    }
+    auto* const base = static_cast<std::int8_t*>(memory);
+    for (const auto& [offset, value] : FarTranspose::kInputs) {
+      base[offset] = value;
+    }
+    const Problem problem = FarTranspose::problem(base);
+    const Plan plan = plan_for(problem, algorithm);
+    transpose::run_cpu(plan, problem, 0, plan.tasks);
+    for (const auto& [offset, value] : FarTranspose::kOutputs) {
+      EXPECT_EQ(base[offset], value) << to_string(plan) << " at " << offset;
+    }
+    munmap(memory, FarTranspose::kBytes);
+  }
+}
+
+}  // namespace
+}  // namespace pmpp::test

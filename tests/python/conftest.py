@@ -1,0 +1,67 @@
+"""Options, the choice of devices and the random seed of the whole Python suite."""
+
+import pathlib
+import sys
+
+import pytest
+import torch
+
+# At the end of the path: an installed torch_pmpp goes first, else the one built in place is found.
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("pmpp")
+    group.addoption(
+        "--device",
+        choices=("all", "cpu", "cuda"),
+        default="all",
+        help="run only the tests of one device (tests that belong to none count as cpu)",
+    )
+    group.addoption(
+        "--fuzz-examples",
+        type=int,
+        default=1000,
+        help="number of random cases of test_fuzz.py per device, both operators together",
+    )
+    group.addoption(
+        "--fuzz-case",
+        metavar="JSON",
+        default=None,
+        help="repeat one case that test_fuzz.py printed, and nothing else",
+    )
+
+
+def _device_of(item) -> str:
+    callspec = getattr(item, "callspec", None)
+    device = callspec.params.get("device") if callspec else None
+    if device is None:
+        return "cuda" if item.get_closest_marker("cuda") else "cpu"
+    return torch.device(device).type
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "cuda: a test that needs a CUDA device, whatever its parameters")
+
+
+def pytest_collection_modifyitems(config, items):
+    wanted = config.getoption("--device")
+    if wanted == "all":
+        return
+    dropped = [item for item in items if _device_of(item) != wanted]
+    items[:] = [item for item in items if _device_of(item) == wanted]
+    config.hook.pytest_deselected(items=dropped)
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_every_time():
+    torch.manual_seed(20250807)
+    # The float64 and float32 references on CUDA must not run in TF32, whatever the build's default.
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _return_device_memory():
+    yield
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,114 @@
+"""Command line: `python -m torch_pmpp {demo,bench,algorithms,info}`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import torch
+
+from . import _demo, _info, build_info
+from ._library import source_tree
+from ._operators import OPERATORS, algorithms
+from ._text import Table
+
+DTYPES = (
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Answers wrong arguments with one line instead of a usage block."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m torch_pmpp", description="Hand-written matrix products and transposes for PyTorch."
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    commands.add_parser("demo", help="run both operators, check the results against float64, time them beside PyTorch")
+    commands.add_parser(
+        "bench", add_help=False, help="run the benchmark of a source tree; `bench --help` lists its options"
+    )
+    listing = commands.add_parser("algorithms", help="list the algorithms for each operator, device and dtype")
+    listing.add_argument("--op", choices=OPERATORS, help="only this operator")
+    listing.add_argument("--device", choices=("cpu", "cuda"), help="only this device (default: all that are there)")
+    listing.add_argument("--dtype", choices=DTYPES, help="only this dtype")
+    commands.add_parser("info", help="show what the library was built for, what this machine has, and whether they fit")
+    return parser
+
+
+def _bench(arguments: Sequence[str]) -> int:
+    root = source_tree()
+    if root is None or not (root / "benchmarks" / "run.py").is_file():
+        print(
+            "python -m torch_pmpp bench: the benchmarks are part of the source tree, and this is an installed package "
+            "without them; run `make bench` in a checkout",
+            file=sys.stderr,
+        )
+        return 2
+    # First on the path: other distributions are known to install a top-level `benchmarks`.
+    sys.path.insert(0, str(root))
+    from benchmarks import run
+
+    return run.main(arguments)
+
+
+def _algorithms(op: str | None, device: str | None, dtype: str | None) -> int:
+    if device == "cuda" and not torch.cuda.is_available():
+        print("python -m torch_pmpp algorithms: PyTorch sees no CUDA device", file=sys.stderr)
+        return 1
+    devices = [device] if device else ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+    table = Table(
+        "Algorithms, each step of the ladder one idea more than the last", ("operator", "device", "dtype", "algorithms")
+    )
+    for each_op in [op] if op else OPERATORS:
+        for each_device in devices:
+            for each_dtype in [dtype] if dtype else DTYPES:
+                names = algorithms(each_op, each_device, getattr(torch, each_dtype))
+                table.add(each_op, each_device, each_dtype, ", ".join(["auto", *names]) if names else "none")
+    table.print()
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code: 0 fine, 1 a check failed, 2 wrong arguments."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    # Handed on before argparse sees them: its REMAINDER swallows no option that comes first.
+    if arguments[:1] == ["bench"]:
+        return _bench(arguments[1:])
+    parsed = _parser().parse_args(arguments)
+    if parsed.command == "demo":
+        return _demo.run()
+    if parsed.command == "info":
+        return _info.show(build_info)
+    return _algorithms(parsed.op, parsed.device, parsed.dtype)
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        # The reader went away (`| head`): not worth a traceback, and the flush at exit must not raise another.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
