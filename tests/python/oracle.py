@@ -57,9 +57,22 @@ def matrix(rows, columns, dtype, device="cpu", layout="row_major", fill=None) ->
     """A matrix in a named layout (or a geometry triple), with poison in all storage that does not belong to it."""
     geometry = LAYOUTS[layout](rows, columns) if isinstance(layout, str) else layout
     storage = torch.full((extent(rows, columns, *geometry) + 4,), poison(dtype), dtype=dtype)
-    own = addresses(rows, columns, *geometry).unique()
+    own = addresses(rows, columns, *geometry)
+    if geometry[0] < columns and geometry[1] < rows:  # elements may share an address
+        own = own.unique()
     storage[own] = (fill or random_numbers)(len(own), dtype)
     return strided(storage.to(device), rows, columns, geometry, layout == "negative_offset")
+
+
+def plain_matrix(rows: int, columns: int, dtype: torch.dtype, device="cpu", transposed: bool = False) -> torch.Tensor:
+    """A large dense matrix, filled on the device itself."""
+    shape = (columns, rows) if transposed else (rows, columns)
+    if dtype in INTEGER_DTYPES:
+        info = torch.iinfo(dtype)
+        x = torch.randint(info.min, info.max, shape, dtype=dtype, device=device)
+    else:
+        x = torch.randn(shape, dtype=dtype, device=device)
+    return x.t() if transposed else x
 
 
 def byte_matrix(rows, columns, dtype, device="cpu", layout="row_major") -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,608 @@
+"""The benchmark tools: cases, results file, timing, reports, the GPU check's parsers, a small run end to end."""
+
+import importlib.util
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import torch_pmpp
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# First on the path: other distributions are known to install a top-level `benchmarks`. torch_pmpp is imported already.
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import cases, digest, gpu_check, machine, profile_transposes, report, results, run, timing  # noqa: E402
+
+HEADER = {
+    "gpu": "NVIDIA H200",
+    "driver": "580.1",
+    "torch": "2.11.0+cu130",
+    "cuda": "13.0",
+    "date": "2025-01-31",
+    "source_digest": "0" * 64,
+}
+
+
+def make_record(**changes):
+    """A record as the runner writes it."""
+    record = {
+        "op": "tiled_matmul",
+        "device": "cuda",
+        "dtype": "float32",
+        "element_size": 4,
+        "precision": "ieee",
+        "layout": "NN",
+        "offset": 0,
+        "m": 1024,
+        "n": 1024,
+        "k": 1024,
+        "batch": 1,
+        "threads": None,
+        "mode": "call",
+        "algorithm": "auto",
+        "plan": "tiled 16x16x16",
+        "ours_us": 400.0,
+        "baseline": "torch.mm",
+        "baseline_us": 64.0,
+        "ratio": 0.16,
+        "roof_us": 32.0,
+        "roof_fraction": 0.08,
+        "error": 2e-7,
+        "baseline_error": 3e-7,
+    }
+    return record | changes
+
+
+def make_transpose_record(**changes):
+    """A record of a transpose."""
+    record = make_record(op="padded_transpose", precision=None, layout="contiguous", m=8192, n=8192, plan="padded")
+    del record["k"]
+    record |= {"baseline": "x.t().contiguous()", "baseline_us": 460.0, "ours_us": 230.0, "ratio": 2.0, "error": 0.0}
+    record |= {"roof_us": 130.0, "roof_fraction": 0.565, "copy_us": 130.0, "copy_fraction": 0.565}
+    return record | changes
+
+
+# ---- the case list
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_case_list_is_complete(device):
+    listed = cases.all_cases(device)
+    products = {(c.m, c.n, c.k) for c in listed if c.op == "tiled_matmul" and c.dtype == "bfloat16"}
+    expected = {(n, n, n) for n in (128, 256, 512, 1024, 2048, 4096, 8192)}
+    for n, k in ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)):
+        expected |= {(m, n, k) for m in (1, 16, 64, 128, 512, 2048, 8192)}
+    expected |= {(4095, 4097, 4099), (8191, 8191, 8191), (1000, 1000, 1000), (511, 513, 1025), (2398, 1298, 132)}
+    expected |= {(1048576, 64, 64), (64, 64, 1048576), (16, 16, 1048576), (128, 128, 65536)}
+    expected |= {(4096, 4096, 64), (8192, 8192, 128), (2398, 132, 1298)}
+    assert expected <= products
+    assert any(n == 50257 for _, n, _ in products)
+    assert {c.layout for c in listed if c.op == "tiled_matmul"} == {"NN", "NT", "TN", "TT"}
+    assert {c.dtype for c in listed if c.op == "tiled_matmul"} == set(cases.MATMUL_DTYPES)
+    for size in (1, 2, 4, 8, 16):
+        shapes = {(c.m, c.n) for c in listed if c.op == "padded_transpose" and c.element_size == size}
+        wanted = {(8192, 8192), (2000, 100000), (100003, 129)}
+        wanted |= {shape for n in (3, 16, 64) for shape in ((1048576, n), (n, 1048576))}
+        assert wanted <= shapes
+    keys = [results.key_of(run.key_record(case, torch.device(device))) for case in listed]
+    assert len(set(keys)) == len(keys)
+
+
+def test_case_list_has_the_ladder():
+    listed = cases.all_cases("cuda")
+    for dtype in ("float32", "bfloat16"):
+        for shape in ((1024, 1024, 1024), (4096, 4096, 4096), (2398, 132, 1298)):
+            found = {c.algorithm for c in listed if (c.m, c.n, c.k) == shape and c.dtype == dtype}
+            assert {"naive", "tiled", "tiled_dynamic", "auto"} <= found
+        for shape in ((1024, 1024), (4096, 4096), (2398, 1298)):
+            transposes = [c for c in listed if c.op == "padded_transpose" and c.dtype == dtype]
+            found = {c.algorithm for c in transposes if (c.m, c.n) == shape}
+            assert {"naive", "shared", "padded", "padded16", "auto"} <= found
+    # A run may be cut short: the ladder comes first.
+    groups = [case.group for case in listed]
+    assert groups[: groups.count("ladder")] == ["ladder"] * groups.count("ladder")
+
+
+def test_case_facts():
+    case = cases.Case("tiled_matmul", "odd", 3, 5, 7, "complex64")
+    assert case.flops == 8 * 3 * 5 * 7
+    assert case.bytes == (3 * 7 + 7 * 5 + 3 * 5) * 8
+    transpose = cases.Case("padded_transpose", "odd", 3, 5, dtype="int16", layout="contiguous")
+    assert (transpose.flops, transpose.bytes, transpose.shape) == (0, 2 * 15 * 2, "3x5")
+
+
+def test_case_selection():
+    listed = cases.all_cases("cuda")
+    assert {c.op for c in cases.select(listed, ops=["padded_transpose"])} == {"padded_transpose"}
+    assert {c.dtype for c in cases.select(listed, dtypes=["int8", "float64"])} == {
+        "int8",
+        "float64",
+    }
+    assert {c.shape for c in cases.select(listed, patterns=["8191x8191x8191"])} == {"8191x8191x8191"}
+    assert {c.group for c in cases.select(listed, patterns=["tiled_matmul/skinny/*"])} == {"skinny"}
+    assert cases.select(listed, patterns=["nothing"]) == []
+
+
+def test_asked_algorithms_replace_those_of_the_list():
+    options = run.parser().parse_args(
+        ["--algorithm", "naive,blocked", "--cases", "tiled_matmul/square/128x", "--dtype", "float32"]
+    )
+    chosen = run.chosen_cases(options, torch.device("cpu"))
+    assert [case.algorithm for case in chosen] == ["naive", "blocked"]
+
+
+# ---- digest
+
+
+def test_digest_is_stable_and_independent_of_the_folder(tmp_path):
+    script = ROOT / "benchmarks" / "digest.py"
+    printed = [
+        subprocess.run([sys.executable, "-S", script], cwd=cwd, capture_output=True, text=True, check=True).stdout
+        for cwd in (ROOT, tmp_path)
+    ]
+    assert printed[0] == printed[1] == digest.source_digest(ROOT) + "\n"
+    assert len(printed[0]) == 65
+
+
+def test_digest_sees_contents_names_and_new_files_but_no_notes(tmp_path):
+    for folder in digest.SOURCE_FOLDERS:
+        (tmp_path / folder / "deep").mkdir(parents=True)
+        (tmp_path / folder / "deep" / "a.cpp").write_text(folder)
+    seen = [digest.source_digest(tmp_path)]
+    (tmp_path / "csrc" / "notes.txt").write_text("x")
+    (tmp_path / "csrc" / ".a.cpp.swp.cpp").write_text("x")
+    (tmp_path / "benchmarks.cpp").write_text("x")
+    assert digest.source_digest(tmp_path) == seen[0]
+    (tmp_path / "ops" / "deep" / "a.cpp").write_text("changed")
+    seen.append(digest.source_digest(tmp_path))
+    (tmp_path / "ops" / "deep" / "a.cpp").rename(tmp_path / "ops" / "deep" / "b.cpp")
+    seen.append(digest.source_digest(tmp_path))
+    (tmp_path / "registration" / "new.cuh").touch()
+    seen.append(digest.source_digest(tmp_path))
+    assert len(set(seen)) == 4
+
+
+def test_digest_of_no_sources_is_an_error(tmp_path, capsys):
+    assert digest.main([str(tmp_path)]) == 1
+    assert "no source file" in capsys.readouterr().err
+    assert digest.main(["--what"]) == 2
+
+
+# ---- results file
+
+
+def test_results_file_has_one_record_a_line_and_reads_back(tmp_path):
+    written = results.Results(tmp_path / "r.json", dict(HEADER))
+    written.put(make_record())
+    written.put(make_transpose_record())
+    assert len(written.render().splitlines()) == len(HEADER) + 2 + 4
+    read = results.Results.read(tmp_path / "r.json")
+    assert (read.header, read.records) == (HEADER, written.records)
+    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_put_replaces_the_record_of_the_same_measurement(tmp_path):
+    written = results.Results(tmp_path / "r.json", dict(HEADER))
+    written.put(make_record())
+    written.put(make_record(k=2048))
+    written.put(make_record(ours_us=1.0))
+    assert [record["ours_us"] for record in written.records] == [1.0, 400.0]
+
+
+def test_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
+    written = results.Results(tmp_path / "r.json", dict(HEADER))
+    written.put(make_record())
+
+    def interrupt(descriptor):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(results.os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        written.put(make_record(k=2048))
+    assert len(results.Results.read(tmp_path / "r.json").records) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
+
+
+@pytest.mark.parametrize("field", ["source_digest", "torch", "gpu", "driver"])
+def test_resume_keeps_records_only_of_the_same_sources_and_machine(tmp_path, field):
+    path = tmp_path / "r.json"
+    results.Results(path, dict(HEADER), [make_record()]).save()
+    kept, dropped = results.Results.resume(path, HEADER | {"date": "2025-02-01"})
+    assert (len(kept.records), dropped) == (1, None)
+    kept, dropped = results.Results.resume(path, HEADER | {field: "another"})
+    assert kept.records == []
+    assert dropped == f"1 records dropped: other {field}"
+
+
+def test_damaged_results_file_is_named(tmp_path, capsys):
+    (tmp_path / "r.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"r\.json is not a results file"):
+        results.Results.read(tmp_path / "r.json")
+    assert run.main(["--device", "cpu", "--cases", "square/128x128/", "--output", str(tmp_path / "r.json")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert (tmp_path / "r.json").read_text() == "[]"
+
+
+def test_significant_digits():
+    assert results.significant(123456.0) == 123500.0
+    assert results.significant(0.00123456, 3) == 0.00123
+    assert results.significant(math.nan) is None
+    assert results.significant(None) is None
+
+
+# ---- timing
+
+
+def test_repetitions_stay_in_bounds():
+    assert timing.repetitions(10.0, 0.1) == timing.MIN_REPETITIONS == 3
+    assert timing.repetitions(1e-9, 1.0) == timing.repetitions(0.0, 1.0) == timing.MAX_REPETITIONS
+    assert timing.repetitions(0.01, 0.1) == 10
+
+
+def test_cpu_timing_interleaves_and_measures():
+    order = []
+    a = lambda: (order.append("a"), time.sleep(0.004))  # noqa: E731
+    b = lambda: (order.append("b"), time.sleep(0.001))  # noqa: E731
+    slow, fast = timing.time_cpu([a, b], budget=0.05)
+    assert slow > fast > 0
+    assert slow >= 0.004
+    assert len(order) >= 2 * timing.MIN_REPETITIONS
+    assert order == ["a", "b"] * (len(order) // 2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("how", [timing.time_cuda, timing.time_graph, timing.time_host])
+def test_cuda_timing_measures_on_the_device(how):
+    x = torch.randn(512, 512, device="cuda")
+    small, large = torch.randn(64, 64, device="cuda"), torch.randn(2048, 2048, device="cuda")
+    times = how([lambda: torch.mm(small, small), lambda: torch.mm(large, large), lambda: x.clone()], budget=0.05)
+    assert all(0 < seconds < 0.1 for seconds in times)
+    if how is not timing.time_host:
+        assert times[1] > times[0]
+
+
+# ---- machine
+
+
+def test_names_and_peaks():
+    assert machine.slug("NVIDIA H200") == "nvidia-h200"
+    assert machine.slug(" AMD EPYC 7763 (64) ") == "amd-epyc-7763-64"
+    assert machine.results_name(torch.device("cpu")).startswith("cpu-")
+    assert machine.peak_flops("NVIDIA H200", "bfloat16", None) == 989.4e12
+    assert machine.peak_flops("NVIDIA H200", "float32", "ieee") == 66.9e12
+    assert machine.peak_flops("NVIDIA H200", "float32", "tf32") == 494.7e12
+    assert machine.peak_flops("NVIDIA H200", "complex128", None) == 66.9e12
+    assert machine.peak_flops("NVIDIA H200", "int32", None) is None
+    assert machine.peak_flops("Some GPU", "float32", "ieee") is None
+    assert machine.peak_flops(None, "float32", "ieee") is None
+
+
+# ---- the runner
+
+
+def small_run(path, *arguments):
+    options = ["--device", "cpu", "--output", str(path), "--case-seconds", "0.01", "--max-call-seconds", "0.05"]
+    return run.main([*options, "--cases", "/128x128", "--cases", "511x513/", *arguments])
+
+
+def test_small_run_end_to_end_resumes_and_loses_nothing(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "cpu.json"
+    assert small_run(path, "--dtype", "float32,bfloat16", "--max-seconds", "1e-9") == 0
+    assert "cases are left for the next run" in capsys.readouterr().out
+    assert small_run(path, "--dtype", "float32", "--op", "padded_transpose") == 0
+    first = path.read_text()
+    assert small_run(path, "--dtype", "float32,bfloat16") == 0
+    capsys.readouterr()
+    written = results.Results.read(path)
+    assert json.loads(first)["records"] == written.records[:2]
+    assert {record["op"] for record in written.records} == {"tiled_matmul", "padded_transpose"}
+    assert {*results.HEADER_FIELDS, "cpu", "simd"} == set(written.header)
+    assert written.header["source_digest"] == torch_pmpp.build_info.source_digest
+    for record in written.records:
+        transpose = record["op"] == "padded_transpose"
+        fields = set(results.RECORD_FIELDS) - ({"k"} if transpose else set())
+        assert set(record) == fields | (set(results.TRANSPOSE_FIELDS) if transpose else set())
+        assert record["ours_us"] > 0
+        assert record["baseline_us"] > 0
+        assert record["ratio"] == pytest.approx(record["baseline_us"] / record["ours_us"], rel=2e-3)
+        assert record["threads"] == torch.get_num_threads()
+        assert record["plan"]
+        assert record["error"] < 0.01
+        assert (record["roof_us"] is None) is not transpose
+
+    monkeypatch.setattr(run.Bench, "measure", lambda self, case: pytest.fail("measured again"))
+    assert small_run(path, "--dtype", "float32,bfloat16") == 0
+    assert f"0 cases to measure, about 0 min ({len(written.records)} are in" in capsys.readouterr().out
+
+
+def test_interrupted_run_keeps_what_it_has(tmp_path, capsys, monkeypatch):
+    measure = run.Bench.measure
+    count = 0
+
+    def interrupted(self, case):
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        return measure(self, case)
+
+    monkeypatch.setattr(run.Bench, "measure", interrupted)
+    assert small_run(tmp_path / "cpu.json", "--op", "padded_transpose", "--dtype", "float32") == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert len(results.Results.read(tmp_path / "cpu.json").records) == 1
+
+
+def test_wrong_result_is_a_failure_and_never_recorded(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run, "judge_transpose", lambda result, x: run.Judgement(False, 1.0))
+    assert small_run(tmp_path / "cpu.json", "--op", "padded_transpose", "--dtype", "float32") == 1
+    assert "WrongResult" in capsys.readouterr().err
+    assert not (tmp_path / "cpu.json").exists()
+
+
+def test_large_products_are_checked_by_rows():
+    device = torch.device("cpu")
+    assert run.reference_rows(cases.Case("tiled_matmul", "x", 64, 64, 64), device) is None
+    rows = run.reference_rows(cases.Case("tiled_matmul", "x", 8192, 8192, 8192), device)
+    assert 64 <= len(rows) <= 66
+    assert {0, 8191} <= set(rows.tolist())
+
+
+@pytest.mark.parametrize("layout", cases.TRANSPOSE_LAYOUTS)
+def test_transpose_operands_have_the_layout_they_claim(layout):
+    case = cases.Case("padded_transpose", "x", 5, 7, dtype="float32", layout=layout)
+    x = run.transpose_operand(case, torch.device("cpu"), torch.Generator())
+    expected = {"contiguous": (7, 1), "pitched": (23, 1), "transposed": (1, 5), "strided": (14, 2)}[layout]
+    assert (tuple(x.shape), x.stride()) == ((5, 7), expected)
+
+
+def test_matmul_operands_have_layout_and_offset():
+    case = cases.Case("tiled_matmul", "x", 5, 7, 3, layout="TN", offset=1)
+    a, b = run.matmul_operands(case, torch.device("cpu"), torch.Generator())
+    assert (a.shape, a.stride(), b.shape, b.stride()) == ((5, 3), (1, 5), (3, 7), (7, 1))
+    assert a.storage_offset() == b.storage_offset() == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--op", "mm"], "unknown name 'mm'"),
+        (["--dtype", "float"], "unknown name 'float'"),
+        (["--max-seconds", "-1"], "expected a positive number"),
+        (["--nope"], "unrecognized arguments"),
+    ],
+)
+def test_wrong_arguments_of_the_runner_get_one_line(arguments, expected, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run.main(arguments)
+    assert stopped.value.code == 2
+    text = capsys.readouterr().err
+    assert expected in text
+    assert text.count("\n") == 1
+
+
+def test_no_fitting_case_is_said(capsys):
+    assert run.main(["--device", "cpu", "--cases", "nothing"]) == 2
+    assert "no case fits" in capsys.readouterr().err
+    assert run.main(["--device", "cpu", "--cases", "square/128x", "--list"]) == 0
+    assert "tiled_matmul/square/128x128x128/float32/NN/auto/call" in capsys.readouterr().out.splitlines()
+
+
+# ---- reports
+
+
+@pytest.fixture
+def results_folder(tmp_path):
+    """Results of a GPU with a win, a loss, a refused baseline and ladders."""
+    records = [make_record(algorithm=name, ours_us=us) for name, us in (("naive", 900.0), ("tiled", 400.0))]
+    records += [make_record(), make_record(dtype="bfloat16", precision=None, m=4096, n=4096, k=4096)]
+    records += [
+        make_record(dtype="int8", precision=None, baseline=None, baseline_us=None, ratio=None, baseline_error=None)
+    ]
+    records += [make_transpose_record(), make_transpose_record(algorithm="naive", ours_us=900.0)]
+    folder = tmp_path / "results"
+    results.Results(folder / "nvidia-h200.json", HEADER | {"source_digest": digest.source_digest(ROOT)}, records).save()
+    return folder
+
+
+def test_report_shows_wins_and_losses(results_folder, capsys):
+    assert report.main(["--results", str(results_folder), "--no-plot"]) == 0
+    text = (results_folder / "nvidia-h200.md").read_text()
+    assert "Stale" not in text
+    assert "| 1024 x 1024 x 1024 | float32 | 2.39 | 5.37 | 33.6 |" in text  # naive, tiled, torch.mm in TFLOP/s
+    assert "| 8192 x 8192 | float32 | 597 (14%) | 1,167 (28%) | 4,130 |" in text
+    assert "| `tiled_matmul` | float32 | square | 0 | 0 | 1 | 0.16 | 0.16 | 0.16 |" in text
+    assert "| `padded_transpose` | float32 | square | 1 | 0 | 0 | 2.00 | 2.00 | 2.00 |" in text
+    assert "int8" in text
+
+
+def test_report_marks_figures_of_other_sources_as_stale(results_folder, tmp_path):
+    path = results_folder / "nvidia-h200.json"
+    content = json.loads(path.read_text()) | {"source_digest": "f" * 64}
+    path.write_text(json.dumps(content))
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{report.BEGIN}\n{report.END}\n")
+    assert report.main(["--results", str(results_folder), "--no-plot", "--readme", str(readme)]) == 0
+    assert "**Stale:**" in (results_folder / "nvidia-h200.md").read_text()
+    assert "**Stale:**" in readme.read_text()
+
+
+def test_readme_section_is_rewritten_and_checked(results_folder, tmp_path, capsys):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    (results_folder / "nvidia-h200-check.json").write_text(
+        json.dumps(
+            {
+                "source_digest": "f" * 64,
+                "steps": [{"name": "memcheck", "passed": 7, "failed": 1, "skipped": 0, "seconds": 12.3}],
+            }
+        )
+    )
+    arguments = ["--results", str(results_folder), "--no-plot", "--readme", str(readme)]
+    assert report.main([*arguments, "--check"]) == 1
+    assert "is not up to date" in capsys.readouterr().err
+    assert report.main(arguments) == 0
+    text = readme.read_text()
+    assert text.startswith(f"before\n{report.BEGIN}\n**NVIDIA H200**")
+    assert text.endswith(f"{report.END}\nafter\n")
+    assert "old" not in text.split(report.END)[0].splitlines()
+    assert "| memcheck | 7 | 1 | 0 | 12 |" in text
+    assert "(**stale**: other sources)" in text
+    assert report.main([*arguments, "--check"]) == 0
+    readme.write_text("no markers")
+    assert report.main(arguments) == 2
+
+
+def test_plot_is_made_and_is_the_same_each_time(results_folder):
+    pytest.importorskip("matplotlib")
+    assert report.main(["--results", str(results_folder)]) == 0
+    svg = results_folder / "nvidia-h200.svg"
+    first = svg.read_bytes()
+    assert (results_folder / "nvidia-h200.png").read_bytes().startswith(b"\x89PNG")
+    assert report.main(["--results", str(results_folder)]) == 0
+    assert svg.read_bytes() == first
+
+
+def test_report_without_results_says_so(tmp_path, capsys):
+    assert report.main(["--results", str(tmp_path)]) == 2
+    assert "no results file" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    not (ROOT / "README.md").is_file() or not list((ROOT / "benchmarks" / "results").glob("*.json")),
+    reason="no README or no results file in this tree",
+)
+def test_committed_tables_and_readme_are_what_the_report_makes(capsys):
+    assert report.main(["--check"]) == 0, capsys.readouterr().err
+
+
+# ---- the GPU check (its steps need a GPU; what reads their output does not)
+
+
+def test_junit_counts_failures_errors_and_skips(tmp_path):
+    path = tmp_path / "junit.xml"
+    path.write_text(
+        "<testsuites><testsuite><testcase/><testcase><failure/></testcase><testcase><error/></testcase>"
+        "<testcase><skipped/></testcase></testsuite></testsuites>"
+    )
+    assert gpu_check.junit_counts(path) == gpu_check.Outcome(1, 2, 1)
+    with pytest.raises(gpu_check.StepFailed, match="no test report"):
+        gpu_check.junit_counts(tmp_path / "missing.xml")
+
+
+def test_crash_or_empty_run_is_no_pass():
+    assert gpu_check.with_exit_code(gpu_check.Outcome(5), gpu_check.Finished(139, "")).failed == 1
+    assert gpu_check.with_exit_code(gpu_check.Outcome(), gpu_check.Finished(0, "")).note == "no test ran"
+    assert gpu_check.with_exit_code(gpu_check.Outcome(5), gpu_check.Finished(0, "")).failed == 0
+
+
+def test_sanitizer_summaries_are_read():
+    assert gpu_check.sanitizer_errors("========= ERROR SUMMARY: 0 errors\n") == 0
+    assert gpu_check.sanitizer_errors("========= ERROR SUMMARY: 1 error\n") == 1
+    assert gpu_check.sanitizer_errors("========= RACECHECK SUMMARY: 3 hazards displayed (1 error, 2 warnings)\n") == 3
+    assert gpu_check.sanitizer_errors("Segmentation fault") is None
+
+
+def test_gtest_summary_is_read():
+    text = "[==========] 9 tests ran. (5 ms total)\n[  PASSED  ] 6 tests.\n[  SKIPPED ] 1 test, listed below:\n"
+    assert gpu_check.gtest_counts(text + "[  FAILED  ] 2 tests, listed below:\n") == gpu_check.Outcome(6, 2, 1)
+
+
+def ncu_output(conflicts):
+    lines = ["==PROF== Connected", '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"', '"","","","",""']
+    del lines[2]
+    for index, (load, store) in enumerate(conflicts):
+        lines.append(f'"{index}","kernel","{gpu_check.CONFLICTS_LOAD}","","{load:,}"')
+        lines.append(f'"{index}","kernel","{gpu_check.CONFLICTS_STORE}","","{store:,}"')
+        lines.append(f'"{index}","kernel","{gpu_check.DRAM_SHARE}","%","41.5"')
+    return "\n".join(lines)
+
+
+def test_bank_conflicts_are_judged():
+    accesses = profile_transposes.SIDE**2 // 32
+    good = gpu_check.judge_conflicts(
+        gpu_check.ncu_metrics(ncu_output([(31 * accesses, 0), (100, 200), (accesses, accesses)]))
+    )
+    assert (good.passed, good.failed) == (4, 0)
+    assert "padded 300 conflicts and 42% of DRAM peak" in good.note
+    bad = gpu_check.judge_conflicts(gpu_check.ncu_metrics(ncu_output([(31 * accesses, 0)] * 3)))
+    assert bad.failed == 3
+    with pytest.raises(gpu_check.StepFailed, match="saw 0 launches, expected 3"):
+        gpu_check.judge_conflicts(gpu_check.ncu_metrics("==ERROR== no permission"))
+
+
+def test_process_that_takes_too_long_is_stopped():
+    start = time.perf_counter()
+    with pytest.raises(gpu_check.StepFailed, match="took longer than 1 s"):
+        gpu_check.run_process([sys.executable, "-c", "import time; time.sleep(60)"], seconds=1.0)
+    assert time.perf_counter() - start < 20
+    with pytest.raises(gpu_check.StepFailed, match="cannot run /nowhere/tool"):
+        gpu_check.run_process(["/nowhere/tool"])
+
+
+def test_missing_tool_or_build_is_a_reason(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("PMPP_BUILD_DIR", raising=False)
+    with pytest.raises(gpu_check.StepFailed, match="no-such-tool is not installed"):
+        gpu_check.find_tool("no-such-tool")
+    with pytest.raises(gpu_check.StepFailed, match="no build with cuda_kernels_test"):
+        gpu_check.find_build(None, tmp_path)
+    (tmp_path / "build" / "cuda" / "tests").mkdir(parents=True)
+    (tmp_path / "build" / "cuda" / "tests" / "cuda_kernels_test").touch()
+    assert gpu_check.find_build(None, tmp_path) == tmp_path / "build"
+
+
+def test_failing_step_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "check.json"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA H200")
+    monkeypatch.setattr(gpu_check, "source_digest", lambda root: torch_pmpp.build_info.source_digest)
+
+    def broken(self):
+        raise gpu_check.StepFailed("no tool")
+
+    monkeypatch.setattr(gpu_check.Check, "ctest", broken)
+    monkeypatch.setattr(gpu_check.Check, "pytest", lambda self: gpu_check.Outcome(3, 0, 1))
+    assert gpu_check.main(["--steps", "ctest,pytest", "--output", str(path)]) == 1
+    content = json.loads(path.read_text())
+    assert content["source_digest"] == torch_pmpp.build_info.source_digest
+    assert [step["name"] for step in content["steps"]] == ["ctest", "pytest"]
+    assert content["steps"][0] | {"seconds": 0} == {
+        "name": "ctest",
+        "passed": 0,
+        "failed": 1,
+        "skipped": 0,
+        "note": "no tool",
+        "seconds": 0,
+    }
+    assert set(content["steps"][1]) == {"name", "passed", "failed", "skipped", "seconds"}
+    monkeypatch.setattr(gpu_check.Check, "ctest", lambda self: gpu_check.Outcome(9))
+    assert gpu_check.main(["--steps", "ctest", "--output", str(path)]) == 0
+    assert [step["failed"] for step in json.loads(path.read_text())["steps"]] == [0, 0]
+    capsys.readouterr()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_gpu_check_without_a_gpu_says_so(capsys):
+    assert gpu_check.main([]) == 2
+    assert "PyTorch sees no CUDA device" in capsys.readouterr().err
+
+
+# ---- the examples
+
+
+def test_python_example_trains_alike():
+    path = ROOT / "examples" / "python" / "mlp.py"
+    spec = importlib.util.spec_from_file_location("pmpp_example_mlp", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    x, y = example.make_data(200)
+    theirs, _ = example.train(torch.mm, x, y, 5)
+    ours, _ = example.train(torch_pmpp.tiled_matmul, x, y, 5)
+    assert ours == pytest.approx(theirs, rel=1e-4)
+    assert ours[-1] < ours[0]

@@ -1,0 +1,222 @@
+"""out=: the contract's row for both operators, beside what torch.mm does."""
+
+import re
+import warnings
+
+import pytest
+import torch
+
+import oracle
+import torch_pmpp
+from support import MATMUL_DTYPES, SIZED_DTYPES, on_each_algorithm, on_each_device
+from test_matmul_errors import raises
+
+MATMUL = torch.ops.pmpp.tiled_matmul
+TRANSPOSE = torch.ops.pmpp.padded_transpose
+
+
+@on_each_algorithm("tiled_matmul", MATMUL_DTYPES)
+def test_row_out_keeps_its_strides_and_is_returned(device, dtype, algorithm):
+    for layout in oracle.RESULT_LAYOUTS:
+        for m, n, k in ((17, 9, 20), (1, 33, 2), (33, 1, 8), (32, 16, 64), (5, 6, 0)):
+            a = oracle.matrix(m, k, dtype, device)
+            b = oracle.matrix(k, n, dtype, device, "column_major")
+            guarded = oracle.GuardedResult(m, n, dtype, device, layout)
+            assert MATMUL(a, b, algorithm=algorithm, out=guarded.out) is guarded.out
+            guarded.check_surroundings()
+            oracle.assert_product(guarded.out, a, b)
+            # Where the result lies changes no bit of it.
+            oracle.assert_same_bits(guarded.out, MATMUL(a, b, algorithm=algorithm))
+
+
+@on_each_algorithm("padded_transpose", SIZED_DTYPES)
+def test_row_transpose_out_keeps_its_strides_and_is_returned(device, dtype, algorithm):
+    for layout in oracle.RESULT_LAYOUTS:
+        for in_layout in ("row_major", "column_major", "stepped", "stride0_rows"):
+            for rows, columns in ((17, 34), (1, 9), (9, 1), (64, 32)):
+                x, expected = oracle.byte_matrix(rows, columns, dtype, device, in_layout)
+                guarded = oracle.GuardedResult(columns, rows, dtype, device, layout)
+                assert TRANSPOSE(x, algorithm=algorithm, out=guarded.out) is guarded.out
+                guarded.check_surroundings()
+                assert torch.equal(oracle.raw_bytes(guarded.out.contiguous()), expected.flatten())
+
+
+@on_each_algorithm("padded_transpose", SIZED_DTYPES)
+def test_row_transpose_out_of_vectors_and_scalars(device, dtype, algorithm):
+    for shape in ((), (5,), (0,)):
+        x = torch.ones(shape, device=device).to(dtype)
+        out = torch.zeros(shape, device=device).to(dtype)
+        assert TRANSPOSE(x, algorithm=algorithm, out=out) is out
+        assert torch.equal(out, x)
+
+
+def resized(call, out):
+    """Messages of the warnings of a call, with the numbers of the call site cut off."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call(out)
+    return [str(w.message).split(" (Triggered")[0] for w in caught], out
+
+
+@on_each_device
+def test_row_out_of_a_wrong_shape_is_resized_with_the_warning_of_pytorch(device):
+    a, b = torch.randn(4, 3, device=device), torch.randn(3, 5, device=device)
+    x = torch.randn(5, 4, device=device)
+    for shape in ((2, 2), (5, 4), (20,), (4, 5, 1), (7, 9), (0,), (0, 3), ()):
+        theirs = resized(lambda out: torch.mm(a, b, out=out), torch.empty(shape, device=device))
+        for call, expected in (
+            (lambda out: MATMUL(a, b, out=out), theirs[1]),
+            (lambda out: TRANSPOSE(x, out=out), x.t()),
+        ):
+            messages, out = resized(call, torch.empty(shape, device=device))
+            assert messages == theirs[0], shape
+            assert out.shape == (4, 5) and out.is_contiguous()
+            assert torch.allclose(out, expected, atol=1e-5)
+    messages, _ = resized(lambda out: MATMUL(a, b, out=out), torch.empty(4, 5, device=device))
+    assert messages == []
+
+
+@on_each_device
+def test_row_out_dtype_must_match_exactly(device):
+    a = torch.randn(2, 3, device=device)
+    for dtype, name in ((torch.float64, "Double"), (torch.float16, "Half"), (torch.int32, "Int"), (torch.complex64, "ComplexFloat")):
+        out = torch.empty(2, 2, dtype=dtype, device=device)
+        raises(RuntimeError, f"tiled_matmul: expected out to have dtype Float, but got {name}", MATMUL, a, a.t(), out=out)
+        with pytest.raises(RuntimeError):
+            torch.mm(a, a.t(), out=out)
+
+
+OVERLAPS = {
+    "the same tensor": lambda s: (s[:9].view(3, 3), s[:9].view(3, 3)),
+    "its transpose": lambda s: (s[:9].view(3, 3), s[:9].view(3, 3).t()),
+    "one element at the end": lambda s: (s[:9].view(3, 3), s[8:17].view(3, 3)),
+    "one element at the start": lambda s: (s[8:17].view(3, 3), s[:9].view(3, 3)),
+    "a shifted column slice": lambda s: (s[:30].view(3, 10)[:, 0:3], s[:30].view(3, 10)[:, 2:5]),
+    "every other column": lambda s: (s[:18].view(3, 6)[:, ::2], s[:18].view(3, 6)[:, ::2]),
+    "an expanded input inside": lambda s: (s[4:5].view(1, 1).expand(3, 3), s[:9].view(3, 3)),
+}
+APART = {
+    "two halves": lambda s: (s[:9].view(3, 3), s[9:18].view(3, 3)),
+    "neighbouring columns": lambda s: (s[:18].view(3, 6)[:, :3], s[:18].view(3, 6)[:, 3:]),
+    "interleaved columns": lambda s: (s[:18].view(3, 6)[:, ::2], s[:18].view(3, 6)[:, 1::2]),
+    "interleaved rows": lambda s: (s[:18].view(6, 3)[::2], s[:18].view(6, 3)[1::2]),
+}
+
+
+@on_each_device
+@pytest.mark.parametrize("where", OVERLAPS)
+def test_row_out_that_overlaps_an_input_is_refused(device, where):
+    storage = torch.randn(40, device=device)
+    x, out = OVERLAPS[where](storage)
+    other = torch.randn(3, 3, device=device)
+    before = storage.clone()
+
+    def text(op, name):
+        return (
+            f"{op}: out overlaps {name} in memory; give it storage of its own "
+            + re.escape(f"(out: shape [3, 3], strides {list(out.stride())}; {name}: ")
+            + f".*{re.escape(str(list(x.stride())))}.*"
+        )
+
+    raises(RuntimeError, text("tiled_matmul", "a"), MATMUL, x, other, out=out)
+    raises(RuntimeError, text("tiled_matmul", "b"), MATMUL, other, x, out=out)
+    raises(RuntimeError, text("padded_transpose", "x"), TRANSPOSE, x, out=out)
+    assert torch.equal(storage, before), "a refused call must not write"
+
+
+@on_each_device
+@pytest.mark.parametrize("where", APART)
+def test_row_out_in_the_same_storage_but_apart_is_accepted(device, where):
+    """torch.mm writes there too."""
+    storage = torch.randn(40, device=device)
+    x, out = APART[where](storage)
+    expected = x.double() @ x.double()
+    before = x.clone()
+    MATMUL(x, x, out=out)
+    assert torch.allclose(out.double(), expected, atol=1e-5) and torch.equal(x, before)
+    TRANSPOSE(x, out=out)
+    assert torch.equal(out, before.t()) and torch.equal(x, before)
+
+
+@on_each_device
+def test_row_out_that_overlaps_itself_is_refused(device):
+    a = torch.randn(3, 3, device=device)
+    storage = torch.randn(20, device=device)
+    for strides in ((0, 1), (1, 0), (0, 0), (1, 1), (2, 1), (1, 2)):
+        out = storage.as_strided((3, 3), strides)
+        text = "{}: out overlaps itself in memory: several of its elements share one address " + re.escape(
+            f"(shape [3, 3], strides {list(strides)})"
+        )
+        raises(RuntimeError, text.format("tiled_matmul"), MATMUL, a, a, out=out)
+        raises(RuntimeError, text.format("padded_transpose"), TRANSPOSE, a, out=out)
+    # A stride that is never taken does no harm.
+    out = storage.as_strided((1, 3), (0, 1))
+    MATMUL(a[:1], a, out=out)
+    assert torch.allclose(out, a[:1] @ a, atol=1e-5)
+    TRANSPOSE(a[:, :1], out=out)
+    assert torch.equal(out, a[:, :1].t())
+
+
+@on_each_device
+def test_row_out_interleaved_without_sharing_is_accepted(device):
+    """Strides (3, 2) of a (2, 2) result: neither is a multiple of the other, and no two elements meet."""
+    a = torch.randn(2, 2, device=device)
+    out = torch.empty(9, device=device).as_strided((2, 2), (3, 2))
+    MATMUL(a, a, out=out)
+    assert torch.allclose(out, a @ a, atol=1e-5)
+
+
+GRAD_TEXT = r"{}\(\): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
+
+
+@on_each_device
+def test_row_out_with_requires_grad_is_refused_as_pytorch_does(device):
+    a = torch.randn(3, 3, device=device)
+    tracked = a.clone().requires_grad_()
+    for inputs, out in (((tracked, a), a.clone()), ((a, tracked), a.clone()), ((a, a), a.clone().requires_grad_())):
+        raises(RuntimeError, GRAD_TEXT.format("mm"), torch.mm, *inputs, out=out)
+        raises(RuntimeError, GRAD_TEXT.format("tiled_matmul"), MATMUL, *inputs, out=out)
+    raises(RuntimeError, GRAD_TEXT.format("padded_transpose"), TRANSPOSE, tracked, out=a.clone())
+    raises(RuntimeError, GRAD_TEXT.format("padded_transpose"), TRANSPOSE, a, out=a.clone().requires_grad_())
+    with torch.no_grad():
+        out = a.clone().requires_grad_()
+        MATMUL(tracked, a, out=out)
+        assert torch.allclose(out, a @ a, atol=1e-5) and out.requires_grad and out.grad_fn is None
+        TRANSPOSE(tracked, out=out)
+        assert torch.equal(out, a.t())
+
+
+@on_each_device
+def test_row_out_counts_as_a_write_for_the_version_check(device):
+    a = torch.randn(3, 3, device=device)
+    for call in (lambda out: MATMUL(a, a, out=out), lambda out: TRANSPOSE(a, out=out)):
+        ours, theirs = a.clone(), a.clone()
+        call(ours)
+        torch.mm(a, a, out=theirs)
+        assert ours._version == theirs._version == 1
+        x = torch.randn(3, 3, device=device, requires_grad=True)
+        saved = a.clone()
+        product = (x * saved).sum()
+        call(saved)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.backward()
+
+
+@on_each_device
+def test_row_out_with_the_conj_or_neg_bit_gets_the_right_values(device):
+    a = torch.randn(3, 4, dtype=torch.complex64, device=device)
+    b = torch.randn(4, 5, dtype=torch.complex64, device=device)
+    out = torch.zeros(3, 5, dtype=torch.complex64, device=device).conj()
+    MATMUL(a, b, out=out)
+    assert torch.allclose(out, a @ b, atol=1e-5)
+    out = torch.zeros(4, 3, dtype=torch.complex64, device=device).conj()
+    TRANSPOSE(a, out=out)
+    assert torch.equal(out.resolve_conj(), a.t())
+
+
+@on_each_device
+def test_row_out_through_the_python_functions(device):
+    a = torch.randn(3, 3, device=device)
+    out = torch.empty_like(a)
+    assert torch_pmpp.tiled_matmul(a, a, out=out) is out and torch.allclose(out, a @ a, atol=1e-5)
+    assert torch_pmpp.padded_transpose(a, out=out) is out and torch.equal(out, a.t())

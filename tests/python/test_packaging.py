@@ -1,0 +1,282 @@
+"""The wheel, the library's place in a process, and what the package says when they do not fit.
+
+The wheel is made from the tree that is installed in torch_pmpp/ (PMPP_PREBUILT), so nothing is compiled here.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+import torch_pmpp
+
+PACKAGE = Path(torch_pmpp.__file__).resolve().parent
+LIBRARY = PACKAGE / "lib" / "libpmpp.so"
+ROOT = Path(__file__).resolve().parents[2]
+
+needs_readelf = pytest.mark.skipif(shutil.which("readelf") is None, reason="no readelf (binutils) on PATH")
+needs_setuptools = pytest.mark.skipif(
+    int(importlib.metadata.version("setuptools").split(".")[0]) < 77, reason="setuptools is older than 77"
+)
+
+
+def run_python(code: str, folder: Path, path: Path) -> str:
+    """What `code` prints in a new interpreter that runs in `folder` and finds packages in `path` first."""
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def dynamic_section(library: Path) -> str:
+    return subprocess.run(["readelf", "-d", str(library)], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """A copy of the sources, so that setuptools leaves nothing in the checkout."""
+    if not (ROOT / "setup.py").is_file():
+        pytest.skip("the tests run outside a checkout")
+    copy = tmp_path_factory.mktemp("sources") / "pmpp"
+    # By name: the checkout also holds an environment and build folders of several GB.
+    copy.mkdir()
+    left_out = shutil.ignore_patterns("__pycache__", "lib", "include", "share", "build_info.json")
+    folders = (".ci", "csrc", "ops", "registration", "torch_pmpp", "tests", "benchmarks", "examples")
+    for name in folders:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, ignore=left_out)
+    for path in ROOT.iterdir():
+        if path.is_file():
+            shutil.copy2(path, copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(sources, tmp_path_factory):
+    target = tmp_path_factory.mktemp("wheel")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import setuptools.build_meta as b, sys; print(b.build_wheel(sys.argv[1]))",
+            str(target),
+        ],
+        cwd=sources,
+        env={**os.environ, "PMPP_PREBUILT": str(PACKAGE)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = target.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel, tmp_path_factory):
+    target = tmp_path_factory.mktemp("site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target)
+    return target
+
+
+@needs_setuptools
+def test_wheel_tag_fits_every_python_3(wheel):
+    assert re.fullmatch(r"torch_pmpp-[0-9.]+-py3-none-linux_\w+\.whl", wheel.name), wheel.name
+
+
+@needs_setuptools
+def test_wheel_has_library_headers_and_cmake_package(unpacked):
+    for name in (
+        "__init__.py",
+        "__main__.py",
+        "py.typed",
+        "build_info.json",
+        "lib/libpmpp.so",
+        "include/pmpp/pmpp.h",
+        "share/cmake/pmpp/pmppConfig.cmake",
+        "share/cmake/pmpp/pmppConfigVersion.cmake",
+        "share/cmake/pmpp/pmppTargets.cmake",
+    ):
+        assert (unpacked / "torch_pmpp" / name).is_file(), name
+    assert {path.name for path in unpacked.iterdir() if not path.name.endswith(".dist-info")} == {"torch_pmpp"}
+
+
+@needs_setuptools
+def test_wheel_pins_the_torch_minor_version(unpacked):
+    (metadata,) = unpacked.glob("*.dist-info/METADATA")
+    text = metadata.read_text()
+    requirement = re.search(r"^Requires-Dist: torch(.*)$", text, re.MULTILINE)
+    major, minor = built_for_torch()
+    assert requirement is not None
+    assert sorted(requirement[1].split(",")) == [f"<{major}.{minor + 1}", f">={major}.{minor}"]
+    assert re.search(r"^Name: torch-pmpp$", text, re.MULTILINE)
+
+
+def built_for_torch() -> tuple[int, int]:
+    built = json.loads((PACKAGE / "build_info.json").read_text())
+    major, minor = built["torch"].split(".")[:2]
+    return int(major), int(minor)
+
+
+@needs_setuptools
+def test_versions_of_wheel_and_library_agree(wheel):
+    built = json.loads((PACKAGE / "build_info.json").read_text())
+    assert wheel.name.split("-")[1] == built["version"]
+
+
+@needs_setuptools
+def test_wheel_imports_from_any_folder(unpacked, tmp_path):
+    code = (
+        "import torch, torch_pmpp, pathlib; a = torch.arange(6.).view(2, 3); "
+        "assert torch.equal(torch.ops.pmpp.tiled_matmul(a, a.t()), a @ a.t()); "
+        "assert torch.equal(torch.ops.pmpp.padded_transpose(a), a.t()); "
+        "print(pathlib.Path(torch_pmpp.__file__).resolve().parent)"
+    )
+    assert run_python(code, tmp_path, unpacked) == str((unpacked / "torch_pmpp").resolve())
+
+
+def test_package_imports_from_another_folder(tmp_path):
+    assert run_python("import torch_pmpp; print(torch_pmpp.__file__)", tmp_path, PACKAGE.parent) == torch_pmpp.__file__
+
+
+@needs_setuptools
+def test_sdist_holds_everything_that_a_build_needs(sources, tmp_path):
+    subprocess.run(
+        [sys.executable, "-c", "import setuptools.build_meta as b, sys; b.build_sdist(sys.argv[1])", str(tmp_path)],
+        cwd=sources,
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    (path,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {
+        "CMakeLists.txt",
+        "CMakePresets.json",
+        "Makefile",
+        "setup.py",
+        "pyproject.toml",
+        "LICENSE",
+        ".ci/environment",
+    }
+    for folder in ("csrc", "ops", "registration", "torch_pmpp", "tests", "benchmarks"):
+        wanted |= {str(file.relative_to(sources)) for file in (sources / folder).rglob("*") if file.is_file()}
+    wanted = {name for name in wanted if "__pycache__" not in name and not name.endswith(".pyc")}
+    assert wanted <= names, sorted(wanted - names)
+    assert not [name for name in names if name.endswith(".so") or name == "torch_pmpp/build_info.json"]
+
+
+@needs_readelf
+def test_library_finds_its_neighbours_relative_to_itself():
+    paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", dynamic_section(LIBRARY))
+    assert paths, "libpmpp.so has no RPATH"
+    entries = [entry for path in paths for entry in path.split(":") if entry]
+    assert all(entry.startswith("$ORIGIN/") for entry in entries), entries
+    assert "$ORIGIN/../../torch/lib" in entries
+
+
+@needs_readelf
+def test_library_needs_neither_python_nor_a_shared_cuda_runtime():
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic_section(LIBRARY))
+    assert not [name for name in needed if "python" in name], needed
+    # Linked statically, so that its symbols and those of torch's own runtime stay apart.
+    assert not [name for name in needed if name.startswith("libcudart")], needed
+
+
+def test_library_holds_no_path_of_the_machine_that_built_it():
+    content = LIBRARY.read_bytes()
+    for folder in (ROOT, Path(torch.__file__).parent):
+        assert f"{folder}/".encode() not in content, folder
+
+
+def test_one_openmp_runtime_in_the_process():
+    code = (
+        "import re, torch; PACKAGE; paths = {line.split()[-1] for line in open('/proc/self/maps') if '/' in line}; "
+        "print(*sorted(path for path in paths if re.search(r'/lib(gomp|iomp5|omp)[-.0-9a-f]*[.]so', path)))"
+    )
+    use = "import torch_pmpp; torch_pmpp.padded_transpose(torch.ones(256, 256))"
+    # Torch alone decides how many there are: 1, unless its own dependencies bring more.
+    torch_alone = run_python(code.replace("PACKAGE", "pass"), PACKAGE.parent, PACKAGE.parent).split()
+    assert torch_alone
+    assert run_python(code.replace("PACKAGE", use), PACKAGE.parent, PACKAGE.parent).split() == torch_alone
+
+
+def test_set_num_threads_takes_effect():
+    # The operating system is asked for the number of threads, as at::parallel_for quietly runs serially when the file that calls it
+    # is compiled without OpenMP.
+    code = (
+        "import os, torch; torch.set_num_threads(THREADS); "
+        "import torch_pmpp; before = len(os.listdir('/proc/self/task')); a = torch.ones(512, 512); "
+        "torch_pmpp.tiled_matmul(a, a); torch_pmpp.padded_transpose(torch.ones(1024, 1024)); "
+        "print(len(os.listdir('/proc/self/task')) - before)"
+    )
+    for threads in (1, 2, 3):
+        started = int(run_python(code.replace("THREADS", str(threads)), PACKAGE.parent, PACKAGE.parent))
+        assert started == threads - 1, f"{threads} threads asked for, {started + 1} at work"
+
+
+@pytest.fixture
+def other_build(tmp_path):
+    """Makes a copy of the package whose build_info.json says something else; gives the folder that holds it."""
+
+    def make(**changes: object) -> Path:
+        folder = tmp_path / "other"
+        shutil.copytree(
+            PACKAGE, folder / "torch_pmpp", ignore=shutil.ignore_patterns("__pycache__", "include", "share")
+        )
+        info = folder / "torch_pmpp" / "build_info.json"
+        info.write_text(json.dumps({**json.loads(info.read_text()), **changes}))
+        return folder
+
+    return make
+
+
+def import_error(folder: Path) -> str:
+    return run_python(
+        "\ntry:\n    import torch_pmpp\nexcept ImportError as error:\n    print(error)\nelse:\n    print('imported')",
+        folder,
+        folder,
+    )
+
+
+def test_library_for_another_torch_is_refused_with_both_versions_and_the_remedy(other_build):
+    message = import_error(other_build(torch="2.7.1+cu128"))
+    for part in ("2.7.1+cu128", torch.__version__, "rebuild"):
+        assert part in message, message
+
+
+def test_library_for_another_cuda_is_refused_with_both_versions_and_the_remedy(other_build):
+    message = import_error(other_build(cuda="12.8"))
+    for part in ("12.8", str(torch.version.cuda), "rebuild") if torch.version.cuda else ("12.8", "rebuild"):
+        assert part in message, message
+
+
+def test_library_that_does_not_load_is_reported_with_the_remedy(other_build):
+    folder = other_build()
+    (folder / "torch_pmpp" / "lib" / "libpmpp.so").write_bytes(b"not a library")
+    message = import_error(folder)
+    for part in ("libpmpp.so", torch.__version__, "rebuild"):
+        assert part in message, message
+
+
+def test_missing_library_is_reported_with_the_remedy(other_build):
+    folder = other_build()
+    (folder / "torch_pmpp" / "lib" / "libpmpp.so").unlink()
+    message = import_error(folder)
+    for part in ("libpmpp.so", "missing", "rebuild"):
+        assert part in message, message
