@@ -25,7 +25,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -35,6 +35,7 @@ import torch  # noqa: E402
 
 import torch_pmpp  # noqa: E402
 from benchmarks import machine  # noqa: E402
+from benchmarks.arguments import Parser, names, positive  # noqa: E402
 from benchmarks.digest import source_digest  # noqa: E402
 from benchmarks.profile_transposes import ALGORITHMS, SIDE  # noqa: E402
 from benchmarks.results import write_atomically  # noqa: E402
@@ -47,6 +48,7 @@ CONFLICTS_LOAD = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
 CONFLICTS_STORE = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"
 DRAM_SHARE = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+STEPS = ("ctest", "pytest", "fuzz", *SANITIZERS, "bank-conflicts", "benchmark")
 
 
 @dataclass
@@ -146,12 +148,17 @@ def with_exit_code(outcome: Outcome, finished: Finished) -> Outcome:
 
 
 def find_tool(name: str) -> str:
-    """Path of a CUDA tool: on PATH, or in the toolkit's folder."""
+    """Path of a tool: on PATH, beside the running Python, or in the CUDA toolkit."""
     toolkits = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
-    folders = [os.environ.get("PATH", ""), *(f"{toolkit}/bin" for toolkit in toolkits if toolkit)]
+    # CMake's ctest may come with the Python environment.
+    folders = [
+        os.environ.get("PATH", ""),
+        str(Path(sys.executable).parent),
+        *(f"{toolkit}/bin" for toolkit in toolkits if toolkit),
+    ]
     found = shutil.which(name, path=os.pathsep.join(folders))
     if found is None:
-        raise StepFailed(f"{name} is not installed (not on PATH and not in the CUDA toolkit)")
+        raise StepFailed(f"{name} is not installed (not on PATH and not in a CUDA toolkit)")
     return found
 
 
@@ -248,14 +255,25 @@ class Check:
         build = find_build(self.options.build_dir)
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "ctest.xml"
-            finished = run_process(["ctest", "--test-dir", build, "--output-on-failure", "--output-junit", report])
+            finished = run_process(
+                [find_tool("ctest"), "--test-dir", build, "--output-on-failure", "--output-junit", report]
+            )
             return with_exit_code(junit_counts(report), finished)
 
     def _pytest(self, *arguments: str) -> Outcome:
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "pytest.xml"
             finished = run_process(
-                [sys.executable, "-m", "pytest", "tests/python", "-q", f"--junitxml={report}", *arguments]
+                [
+                    sys.executable,
+                    "-m",
+                    "pytest",
+                    "tests/python",
+                    "-q",
+                    f"--junitxml={report}",
+                    *self.options.pytest,
+                    *arguments,
+                ]
             )
             return with_exit_code(junit_counts(report), finished)
 
@@ -372,20 +390,8 @@ def write_summary(path: Path, digest: str, steps: Iterable[Mapping[str, Any]]) -
     write_atomically(path, f'{{\n "source_digest": {json.dumps(digest)},\n "steps": [\n{rows}\n ]\n}}\n')
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
 def parser(steps: Sequence[str]) -> argparse.ArgumentParser:
     """The command line."""
-
-    def names(text: str) -> list[str]:
-        found = [name for name in text.split(",") if name]
-        for name in found:
-            if name not in steps:
-                raise argparse.ArgumentTypeError(f"unknown step {name!r}; expected some of {', '.join(steps)}")
-        return found
 
     def at_least_one(text: str) -> int:
         value = int(text)
@@ -393,9 +399,9 @@ def parser(steps: Sequence[str]) -> argparse.ArgumentParser:
             raise argparse.ArgumentTypeError(f"expected 1 or more, but got {text}")
         return value
 
-    result = _Parser(prog="gpu_check", description="Run everything that needs a GPU and write one summary.")
+    result = Parser(prog="gpu_check", description="Run everything that needs a GPU and write one summary.")
     result.add_argument(
-        "--steps", type=names, default=list(steps), metavar="STEP[,STEP]", help=f"some of {', '.join(steps)}"
+        "--steps", type=names(steps), default=list(steps), metavar="STEP[,STEP]", help=f"some of {', '.join(steps)}"
     )
     result.add_argument("--output", type=Path, help="summary file (default: benchmarks/results/<gpu>-check.json)")
     result.add_argument(
@@ -407,6 +413,13 @@ def parser(steps: Sequence[str]) -> argparse.ArgumentParser:
         default=2000,
         metavar="N",
         help="random cases of the fuzz step (default: %(default)s)",
+    )
+    result.add_argument(
+        "--pytest",
+        type=lambda text: text.split(),
+        default=[],
+        metavar="'ARGUMENTS'",
+        help="further arguments of pytest, such as '-n 8'",
     )
     result.add_argument(
         "--sanitizer-filter", default="", metavar="PATTERN", help="run only these C++ tests under the sanitizers"
@@ -421,7 +434,7 @@ def parser(steps: Sequence[str]) -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--benchmark-seconds",
-        type=float,
+        type=positive,
         default=BENCHMARK_SECONDS,
         metavar="S",
         help="start no benchmark case after this time (default: %(default).0f)",
@@ -438,8 +451,7 @@ def parser(steps: Sequence[str]) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the steps; returns 0 if nothing failed, 1 if something did, 2 if it could not begin."""
-    names = ("ctest", "pytest", "fuzz", *SANITIZERS, "bank-conflicts", "benchmark")
-    options = parser(names).parse_args(arguments)
+    options = parser(STEPS).parse_args(arguments)
     if not torch.cuda.is_available():
         print("gpu_check: PyTorch sees no CUDA device", file=sys.stderr)
         return 2
@@ -467,7 +479,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not step["note"]:
             del step["note"]
         done[name] = step
-        write_summary(path, digest, (done[known] for known in names if known in done))
+        write_summary(path, digest, (done[known] for known in STEPS if known in done))
         print(
             f"    {name}: {outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped, {seconds:.0f} s"
             + (f" ({outcome.note})" if outcome.note else ""),
@@ -479,7 +491,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("step", "passed", "failed", "skipped", "seconds", "note"),
         frozenset({"passed", "failed", "skipped", "seconds"}),
     )
-    for known in names:
+    for known in STEPS:
         if known in done:
             step = done[known]
             table.add(

@@ -11,19 +11,19 @@ Needs no torch; the plot needs matplotlib.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from benchmarks import cases  # noqa: E402
+from benchmarks.arguments import Parser  # noqa: E402
 from benchmarks.digest import source_digest  # noqa: E402
 from benchmarks.results import Record, Results, write_atomically  # noqa: E402
 
@@ -472,14 +472,9 @@ def find_results(folder: Path) -> list[Results]:
     return sorted((Results.read(path) for path in paths), key=lambda results: not _is_cuda(results))
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes or checks the reports; returns 0 if all is well, 1 if a check failed, 2 if something is missing."""
-    parser = _Parser(prog="report", description="Make tables and plots from the results files.")
+    parser = Parser(prog="report", description="Make tables and plots from the results files.")
     parser.add_argument(
         "--results",
         type=Path,

@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -32,10 +32,11 @@ if str(ROOT) not in sys.path:
 import torch  # noqa: E402
 
 import torch_pmpp  # noqa: E402
-from benchmarks import cases, machine, timing  # noqa: E402
+from benchmarks import cases, machine, report, timing  # noqa: E402
+from benchmarks.arguments import Parser, names, positive  # noqa: E402
 from benchmarks.cases import Case  # noqa: E402
 from benchmarks.digest import source_digest  # noqa: E402
-from benchmarks.results import Record, Results, key_of, significant  # noqa: E402
+from benchmarks.results import Record, Results, key_of, significant, write_atomically  # noqa: E402
 from torch_pmpp._reference import (  # noqa: E402
     Judgement,
     MatmulReference,
@@ -53,7 +54,7 @@ _REFERENCE_MULTIPLY_ADDS = {"cuda": 4e10, "cpu": 1e9}
 # Share of free memory that operands, results, reference and copy buffers may take.
 _MEMORY_SHARE = 0.8
 # Rates for the estimate, and for leaving out what would take too long on a CPU: FLOP/s of the slower side.
-# PyTorch's 16-bit and int64 products do about 1e9 on two cores without AVX-512, our naive kernel about as much.
+# PyTorch's 16-bit and int64 products do about 1e9 on two cores without AVX-512.
 _CUDA_FLOPS = 4e12
 _CPU_FLOPS = {
     "float32": 4e10,
@@ -65,7 +66,7 @@ _CPU_FLOPS = {
     "int64": 4e8,
 }
 _CPU_FLOPS_OTHER = 4e9
-_CPU_NAIVE_FLOPS = 5e8
+_CPU_NAIVE_FLOPS = 2e8
 _CPU_BYTES = 1e9
 _MAX_ERRORS_IN_A_ROW = 5  # after that the device is taken to be lost
 
@@ -185,7 +186,13 @@ class Bench:
             rows = min(case.m, max(64, int(_REFERENCE_MULTIPLY_ADDS[self.device.type] / max(case.n * case.k, 1))))
             widened = 2 * per_element * (rows * case.k + case.k * case.n + 2 * rows * case.n)
         needed = 3 * case.bytes + widened
-        free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else _free_memory()
+        free = _free_memory()
+        if self.device.type == "cuda":
+            # What PyTorch keeps for reuse is free for us, but in pieces: give it back where it matters.
+            free = torch.cuda.mem_get_info(self.device)[0]
+            if needed > _MEMORY_SHARE * free:
+                torch.cuda.empty_cache()
+                free = torch.cuda.mem_get_info(self.device)[0]
         if free is not None and needed > _MEMORY_SHARE * free:
             raise Skip(f"needs about {needed / 2**30:.0f} GiB, {free / 2**30:.0f} GiB are free")
 
@@ -389,45 +396,22 @@ def line_of(case: Case, record: Record) -> str:
     return text
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
-def _names(allowed: Sequence[str] | None = None) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        names = [name for name in text.split(",") if name]
-        for name in names:
-            if allowed is not None and name not in allowed:
-                raise argparse.ArgumentTypeError(f"unknown name {name!r}; expected some of {', '.join(allowed)}")
-        return names
-
-    return parse
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"expected a positive number, but got {text}")
-    return value
-
-
 def parser() -> argparse.ArgumentParser:
     """The command line. Lists are separated by commas."""
     known = sorted(
         {name for ladder in (*cases.MATMUL_LADDER.values(), *cases.TRANSPOSE_LADDER.values()) for name in ladder}
     )
-    result = _Parser(prog="bench", description="Run the benchmark cases and keep the figures in a results file.")
+    result = Parser(prog="bench", description="Run the benchmark cases and keep the figures in a results file.")
     result.add_argument(
         "--op",
-        type=_names(("tiled_matmul", "padded_transpose")),
+        type=names(("tiled_matmul", "padded_transpose")),
         default=[],
         metavar="OP[,OP]",
         help="tiled_matmul, padded_transpose (default: both)",
     )
     result.add_argument(
         "--dtype",
-        type=_names(cases.MATMUL_DTYPES),
+        type=names(cases.MATMUL_DTYPES),
         default=[],
         metavar="DTYPE[,DTYPE]",
         help="such as float32,bfloat16 (default: all)",
@@ -441,7 +425,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--algorithm",
-        type=_names(),
+        type=names(),
         default=[],
         metavar="NAME[,NAME]",
         help=f"measure these instead of the ones in the list (auto, {', '.join(known)}, ...)",
@@ -451,21 +435,22 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--fresh", action="store_true", help="measure again what the results file has already")
     result.add_argument(
         "--case-seconds",
-        type=_positive,
+        type=positive,
         default=0.25,
         metavar="S",
         help="time for the repetitions of one case (default: %(default)s; never fewer than 3 repetitions)",
     )
     result.add_argument(
         "--max-call-seconds",
-        type=_positive,
+        type=positive,
         default=0.5,
         metavar="S",
         help="on a CPU, leave out cases of which one call would take longer (default: %(default)s)",
     )
     result.add_argument(
-        "--max-seconds", type=_positive, metavar="S", help="start no case after this time; run again to go on"
+        "--max-seconds", type=positive, metavar="S", help="start no case after this time; run again to go on"
     )
+    result.add_argument("--no-report", action="store_true", help="make no table and no plot of the results")
     result.add_argument("--list", action="store_true", help="print the names of the cases and measure nothing")
     return result
 
@@ -519,6 +504,19 @@ def run_cases(bench: Bench, todo: Sequence[Case], results: Results, max_seconds:
     return failures
 
 
+def _report(results: Results) -> None:
+    """The table and, where matplotlib is there, the plot beside the results file."""
+    digest = source_digest(ROOT)
+    table = results.path.with_suffix(".md")
+    write_atomically(table, report.document(results, digest))
+    try:
+        report.plot(results, digest)
+    except ImportError:
+        print(f"Table in {table}; no plot, for matplotlib is not installed.")
+    else:
+        print(f"Table in {table}, plot beside it.")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark; returns 0 if every result was right, 1 if not, 2 for wrong arguments, 130 if interrupted."""
     options = parser().parse_args(arguments)
@@ -564,8 +562,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _print_state("Before", start_state)
     start = time.perf_counter()
     try:
-        with torch.inference_mode():
-            failures = run_cases(Bench(device, options.case_seconds), todo, results, options.max_seconds)
+        failures = run_cases(Bench(device, options.case_seconds), todo, results, options.max_seconds)
     except BrokenPipeError:  # the reader went away (`| head`): the same as an interruption
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 130
@@ -581,6 +578,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results.header["clocks"] = {"before": start_state, "after": end_state}
         results.save()
     print(f"{len(results.records)} records in {results.path} ({time.perf_counter() - start:.0f} s).")
+    if results.records and not options.no_report:
+        _report(results)
     for failure in failures:
         print(f"FAILED {failure}", file=sys.stderr)
     return 1 if failures else 0

@@ -5,6 +5,8 @@
 // Exit code 1 if the two results are not the same up to the rounding of float32.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include <pmpp/pmpp.h>
 
 #include <algorithm>
@@ -96,6 +98,9 @@ int main(int argc, char** argv) {
   }
   try {
     return run(device, batch);
+  } catch (const c10::Error& error) {  // PyTorch's own, whose what() carries a stack trace
+    std::fprintf(stderr, "mlp: %s\n", error.what_without_backtrace());
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "mlp: %s\n", error.what());
     return 1;

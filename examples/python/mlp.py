@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A small network trained twice from the same start: once with PyTorch's product, once with ours.
 
-    python examples/python/mlp.py [--device cuda] [--steps 200]
+    python examples/python/mlp.py [--device cuda] [--steps 200]      (in a checkout: PYTHONPATH=. python ...)
 
 Swapping the operator is one line (`multiply=`); gradients come from the operator itself. The two losses must stay
 together: they differ only by the rounding of float32. Exit code 1 if they do not.

@@ -1,5 +1,5 @@
-// The CUDA matmul kernels against the oracle, also under compute-sanitizer: allocations are exact, so that memcheck sees
-// every overrun, and initialised, so that initcheck has nothing to report but a kernel's own mistakes.
+// The CUDA matmul kernels against the oracle, also under compute-sanitizer: allocations are exact, so that memcheck
+// sees every overrun, and initialised, so that initcheck has nothing to report but a kernel's own mistakes.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -56,10 +56,10 @@ TEST(DTypes, HaveTheirSizesAndNames) {
     int size;
     const char* name;
   } expected[] = {
-      {DType::kFloat16, 2, "float16"},     {DType::kBFloat16, 2, "bfloat16"},     {DType::kFloat32, 4, "float32"},
-      {DType::kFloat64, 8, "float64"},     {DType::kComplex64, 8, "complex64"},   {DType::kComplex128, 16, "complex128"},
-      {DType::kUInt8, 1, "uint8"},         {DType::kInt8, 1, "int8"},             {DType::kInt16, 2, "int16"},
-      {DType::kInt32, 4, "int32"},         {DType::kInt64, 8, "int64"},
+      {DType::kFloat16, 2, "float16"}, {DType::kBFloat16, 2, "bfloat16"},   {DType::kFloat32, 4, "float32"},
+      {DType::kFloat64, 8, "float64"}, {DType::kComplex64, 8, "complex64"}, {DType::kComplex128, 16, "complex128"},
+      {DType::kUInt8, 1, "uint8"},     {DType::kInt8, 1, "int8"},           {DType::kInt16, 2, "int16"},
+      {DType::kInt32, 4, "int32"},     {DType::kInt64, 8, "int64"},
   };
   ASSERT_EQ(std::size(kAllDTypes), std::size(expected));
   for (std::size_t i = 0; i < std::size(expected); ++i) {

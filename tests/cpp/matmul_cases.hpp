@@ -41,9 +41,12 @@ inline Buffer random_buffer(const MatmulCase& spec, const Strided& view, std::mt
   Buffer buffer(element_size(spec.dtype), view, spec.odd_offset, Buffer::kPoison);
   const auto real = [&] {
     switch (spec.fill) {
-      case Fill::kSmallIntegers: return static_cast<double>(static_cast<std::int64_t>(random() % 9) - 4);
-      case Fill::kPositiveIntegers: return static_cast<double>(random() % 5 + 1);
-      case Fill::kReal: break;
+      case Fill::kSmallIntegers:
+        return static_cast<double>(static_cast<std::int64_t>(random() % 9) - 4);
+      case Fill::kPositiveIntegers:
+        return static_cast<double>(random() % 5 + 1);
+      case Fill::kReal:
+        break;
     }
     return std::ldexp(static_cast<double>(random() >> 11), -52) - 1.0;
   };
@@ -113,8 +116,8 @@ inline Value times(const Value& x, const Value& y, bool complex) {
 inline void add(Value& sum, const Value& x) {
   sum.re += x.re;
   sum.im += x.im;
-  sum.integer = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum.integer) +
-                                          static_cast<std::uint64_t>(x.integer));
+  sum.integer =
+      static_cast<std::int64_t>(static_cast<std::uint64_t>(sum.integer) + static_cast<std::uint64_t>(x.integer));
 }
 
 inline long double size_of(const Value& x) { return std::fabs(x.re) + std::fabs(x.im); }
@@ -220,8 +223,13 @@ inline void check(const Execute& execute, const MatmulCase& spec) {
 inline void check_sizes(const Execute& execute, DType dtype, const std::vector<std::int64_t>& tiles) {
   std::vector<std::array<std::int64_t, 3>> sizes = {{0, 5, 3}, {5, 0, 3}, {0, 0, 0}, {1, 1, 1}, {3, 5, 2}};
   for (const std::int64_t t : tiles) {
-    sizes.insert(sizes.end(), {{t, t, t}, {t - 1, t, t + 1}, {t, t + 1, t - 1}, {t + 1, t - 1, t},
-                               {1, t + 1, t + 1}, {t + 1, 1, t}, {t + 1, t + 1, 1}});
+    sizes.insert(sizes.end(), {{t, t, t},
+                               {t - 1, t, t + 1},
+                               {t, t + 1, t - 1},
+                               {t + 1, t - 1, t},
+                               {1, t + 1, t + 1},
+                               {t + 1, 1, t},
+                               {t + 1, t + 1, 1}});
   }
   int count = 0;
   for (const auto& [m, n, k] : sizes) {
@@ -238,8 +246,8 @@ inline void check_real_values(const Execute& execute, DType dtype, std::int64_t 
 }
 
 inline void check_layouts(const Execute& execute, DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
-  constexpr Layout kAll[] = {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced,      Layout::kSlicedColumnMajor,
-                             Layout::kReversed, Layout::kSameRow,     Layout::kSameColumn,  Layout::kSameElement};
+  constexpr Layout kAll[] = {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced,     Layout::kSlicedColumnMajor,
+                             Layout::kReversed, Layout::kSameRow,     Layout::kSameColumn, Layout::kSameElement};
   constexpr Layout kResults[] = {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced, Layout::kReversed};
   int count = 0;
   const auto run = [&](Layout a, Layout b) {
@@ -383,10 +391,8 @@ struct FarMatmul {
   };
   static constexpr Cell kInputs[] = {{0, 2},  {1, 3},  {kFar, -5},     {kFar + 1, 7},   // a
                                      {2, 11}, {3, 13}, {kFar + 2, -1}, {kFar + 3, 4}};  // b
-  static constexpr Cell kOutputs[] = {{4, 2 * 11 + 3 * -1},
-                                      {kFar + 4, 2 * 13 + 3 * 4},
-                                      {5, -5 * 11 + 7 * -1},
-                                      {kFar + 5, -5 * 13 + 7 * 4}};
+  static constexpr Cell kOutputs[] = {
+      {4, 2 * 11 + 3 * -1}, {kFar + 4, 2 * 13 + 3 * 4}, {5, -5 * 11 + 7 * -1}, {kFar + 5, -5 * 13 + 7 * 4}};
 
   static matmul::Problem problem(std::int8_t* base) {
     matmul::Problem p{};

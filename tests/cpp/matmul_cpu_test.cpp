@@ -48,8 +48,12 @@ INSTANTIATE_TEST_SUITE_P(All, MatmulCpu,
 TEST_P(MatmulCpu, SizesAroundTileEdges) {
   check_sizes(execute(), dtype(), {4, 16, 64});
   // Edges of the columns and of k at 128 and of naive's pieces at 256, each with one side kept small.
-  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{2, 129, 127}, {3, 127, 129}, {65, 128, 128}, {2, 257, 3},
-                                {3, 255, 5}, {129, 2, 257}}) {
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{2, 129, 127},
+                                {3, 127, 129},
+                                {65, 128, 128},
+                                {2, 257, 3},
+                                {3, 255, 5},
+                                {129, 2, 257}}) {
     check(execute(), MatmulCase{dtype(), m, n, k});
   }
 }
@@ -134,8 +138,8 @@ TEST_P(MatmulCpu, AnEmptyRangeOfTasksWritesNothing) {
 // The memory is only reserved; the few pages touched are all that is ever backed.
 TEST(MatmulCpuFar, ElementsBeyond32BitOffsets) {
   for (const Algorithm algorithm : {Algorithm::kNaive, Algorithm::kBlocked}) {
-    void* memory = mmap(nullptr, FarMatmul::kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                        -1, 0);
+    void* memory =
+        mmap(nullptr, FarMatmul::kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
       GTEST_SKIP() << "no address space for " << FarMatmul::kBytes << " bytes";
     }

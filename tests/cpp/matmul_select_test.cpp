@@ -66,8 +66,7 @@ TEST(MatmulNames, UnknownOnesParseToNothing) {
 
 TEST(MatmulAlgorithms, ListTheLadderInOrder) {
   for (const DType dtype : kAllDTypes) {
-    EXPECT_EQ(algorithms(dtype, h200_facts()),
-              std::vector<Algorithm>(std::begin(kCudaLadder), std::end(kCudaLadder)))
+    EXPECT_EQ(algorithms(dtype, h200_facts()), std::vector<Algorithm>(std::begin(kCudaLadder), std::end(kCudaLadder)))
         << dtype_name(dtype);
     EXPECT_EQ(algorithms(dtype, cpu_facts(4)), std::vector<Algorithm>(std::begin(kCpuLadder), std::end(kCpuLadder)))
         << dtype_name(dtype);
@@ -200,17 +199,17 @@ TEST(MatmulSelect, DynamicTileFollowsTheDevice) {
     DType dtype;
     int tile;  // 0: none fits
   } cases[] = {
-      {1024, 49152, DType::kFloat32, 32},        {1024, 49152, DType::kComplex128, 32},
-      {1023, 49152, DType::kFloat32, 16},        {512, 49152, DType::kUInt8, 16},
-      {256, 49152, DType::kFloat32, 16},         {255, 49152, DType::kFloat32, 8},
-      {64, 49152, DType::kComplex128, 8},        {63, 49152, DType::kUInt8, 0},
-      {1024, 8192, DType::kFloat32, 32},         {1024, 8191, DType::kFloat32, 16},
-      {1024, 32768, DType::kComplex128, 32},     {1024, 32767, DType::kComplex128, 16},
-      {1024, 8192, DType::kComplex128, 16},      {1024, 8191, DType::kComplex128, 8},
-      {1024, 2048, DType::kUInt8, 32},           {1024, 2047, DType::kUInt8, 16},
-      {1024, 128, DType::kInt8, 8},              {1024, 127, DType::kInt8, 0},
-      {1024, 2047, DType::kComplex64, 8},        {1024, 1023, DType::kComplex64, 0},
-      {1024, 4096, DType::kBFloat16, 32},        {1024, 4095, DType::kFloat16, 16},
+      {1024, 49152, DType::kFloat32, 32},    {1024, 49152, DType::kComplex128, 32},
+      {1023, 49152, DType::kFloat32, 16},    {512, 49152, DType::kUInt8, 16},
+      {256, 49152, DType::kFloat32, 16},     {255, 49152, DType::kFloat32, 8},
+      {64, 49152, DType::kComplex128, 8},    {63, 49152, DType::kUInt8, 0},
+      {1024, 8192, DType::kFloat32, 32},     {1024, 8191, DType::kFloat32, 16},
+      {1024, 32768, DType::kComplex128, 32}, {1024, 32767, DType::kComplex128, 16},
+      {1024, 8192, DType::kComplex128, 16},  {1024, 8191, DType::kComplex128, 8},
+      {1024, 2048, DType::kUInt8, 32},       {1024, 2047, DType::kUInt8, 16},
+      {1024, 128, DType::kInt8, 8},          {1024, 127, DType::kInt8, 0},
+      {1024, 2047, DType::kComplex64, 8},    {1024, 1023, DType::kComplex64, 0},
+      {1024, 4096, DType::kBFloat16, 32},    {1024, 4095, DType::kFloat16, 16},
   };
   for (const auto& c : cases) {
     const DeviceFacts device = device_with(c.max_threads, c.shared_memory);

@@ -88,7 +88,8 @@ TYPED_TEST(SmallFloats, RoundToNearestEvenAroundEveryMidpoint) {
   for (unsigned bits = 0; bits < format.infinity(); ++bits) {
     const double low = decode(static_cast<std::uint16_t>(bits), format);
     const bool last = bits + 1 == format.infinity();
-    const double high = last ? std::ldexp(1.0, format.bias() + 1) : decode(static_cast<std::uint16_t>(bits + 1), format);
+    const double high =
+        last ? std::ldexp(1.0, format.bias() + 1) : decode(static_cast<std::uint16_t>(bits + 1), format);
     const float midpoint = static_cast<float>((low + high) / 2);
     ASSERT_EQ(static_cast<double>(midpoint), (low + high) / 2) << "float32 holds every midpoint";
     const unsigned even = bits % 2 == 0 ? bits : bits + 1;

@@ -16,9 +16,9 @@ namespace pmpp::test {
 
 using at::Tensor;
 
-inline constexpr at::ScalarType kMatmulTypes[] = {at::kHalf,          at::kBFloat16, at::kFloat, at::kDouble, at::kComplexFloat,
-                                           at::kComplexDouble, at::kByte,     at::kChar,  at::kShort,  at::kInt,
-                                           at::kLong};
+inline constexpr at::ScalarType kMatmulTypes[] = {at::kHalf,         at::kBFloat16,      at::kFloat, at::kDouble,
+                                                  at::kComplexFloat, at::kComplexDouble, at::kByte,  at::kChar,
+                                                  at::kShort,        at::kInt,           at::kLong};
 
 class Ops : public ::testing::TestWithParam<at::DeviceType> {
  protected:

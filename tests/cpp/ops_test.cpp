@@ -1,5 +1,5 @@
-// The public C++ interface (ops/pmpp.h) with real tensors: what a LibTorch program sees. Every test runs on the CPU and,
-// where there is one, on a GPU.
+// The public C++ interface (ops/pmpp.h) with real tensors: what a LibTorch program sees. Every test runs on the CPU
+// and, where there is one, on a GPU.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -75,8 +75,8 @@ TEST_P(Ops, MatmulOfNothingLooksAtNeitherDtypeNorAlgorithm) {
   const Tensor none = pmpp::tiled_matmul(at::empty({0, 3}, options(at::kBool)), at::empty({3, 4}, options(at::kFloat)),
                                          "no such algorithm");
   EXPECT_EQ(none.sizes(), (std::vector<std::int64_t>{0, 4}));
-  const Tensor zeros = pmpp::tiled_matmul(at::empty({2, 0}, options(at::kFloat)), at::empty({0, 4}, options(at::kFloat)),
-                                          "no such algorithm");
+  const Tensor zeros = pmpp::tiled_matmul(at::empty({2, 0}, options(at::kFloat)),
+                                          at::empty({0, 4}, options(at::kFloat)), "no such algorithm");
   EXPECT_TRUE(at::equal(zeros, at::zeros({2, 4}, options(at::kFloat))));
 }
 
@@ -146,9 +146,11 @@ TEST_P(Ops, OutBesideItsOperandsInOneStorageIsNoOverlap) {
 
 TEST_P(Ops, TransposeMovesEveryDtypeBitForBit) {
   for (const at::ScalarType dtype :
-       {at::kBool, at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kUInt16, at::kUInt32, at::kUInt64,
-        at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kComplexHalf, at::kComplexFloat, at::kComplexDouble,
-        at::kFloat8_e4m3fn, at::kFloat8_e5m2, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz, at::kFloat8_e8m0fnu}) {
+       {at::kBool,          at::kByte,          at::kChar,        at::kShort,           at::kInt,
+        at::kLong,          at::kUInt16,        at::kUInt32,      at::kUInt64,          at::kHalf,
+        at::kBFloat16,      at::kFloat,         at::kDouble,      at::kComplexHalf,     at::kComplexFloat,
+        at::kComplexDouble, at::kFloat8_e4m3fn, at::kFloat8_e5m2, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz,
+        at::kFloat8_e8m0fnu}) {
     const auto size = static_cast<std::int64_t>(c10::elementSize(dtype));
     const Tensor bytes = at::randint(0, dtype == at::kBool ? 2 : 256, {35, 33 * size}, options(at::kByte));
     const Tensor expected = bytes.view({35, 33, size}).transpose(0, 1).contiguous().view({33, 35 * size});
@@ -163,8 +165,8 @@ TEST_P(Ops, TransposeMovesEveryDtypeBitForBit) {
 TEST_P(Ops, TransposeIsAlwaysFreshAndRowMajor) {
   const Tensor wide = random({6, 8}, at::kFloat);
   for (const Tensor& x : {wide, wide.t(), wide.slice(0, 0, 1), wide.slice(1, 0, 1), wide.slice(1, 1, 8, 3),
-                          wide.select(0, 0).unsqueeze(0).expand({5, 8}), wide.select(0, 1), wide.select(0, 0).select(0, 0),
-                          wide.slice(0, 0, 0), wide.slice(1, 0, 0)}) {
+                          wide.select(0, 0).unsqueeze(0).expand({5, 8}), wide.select(0, 1),
+                          wide.select(0, 0).select(0, 0), wide.slice(0, 0, 0), wide.slice(1, 0, 0)}) {
     for (const char* algorithm : transpose_algorithms()) {
       const Tensor actual = pmpp::padded_transpose(x, algorithm);
       EXPECT_TRUE(at::equal(actual, x.t())) << algorithm << " " << x.sizes() << " " << x.strides();
@@ -279,8 +281,8 @@ TEST_P(Ops, ErrorNdim) {
                            "tiled_matmul: b must be a matrix, but it has 3 dimension(s) (shape [2, 3, 4])");
   expect_error<c10::Error>([&] { pmpp::tiled_matmul(cube, vector); },
                            "tiled_matmul: a must be a matrix, but it has 3 dimension(s) (shape [2, 3, 4])");
-  for (const auto& call : {std::function<void()>([&] { pmpp::padded_transpose(cube); }),
-                           {[&] { pmpp::transpose(cube); }}}) {
+  for (const auto& call :
+       {std::function<void()>([&] { pmpp::padded_transpose(cube); }), {[&] { pmpp::transpose(cube); }}}) {
     expect_error<c10::Error>(call,
                              "padded_transpose: expected a tensor with at most 2 dimensions, but x has 3 (shape "
                              "[2, 3, 4])");
@@ -290,7 +292,9 @@ TEST_P(Ops, ErrorNdim) {
 // Shape comes before dtype, and before the algorithm.
 TEST_P(Ops, ErrorShape) {
   expect_error<c10::Error>(
-      [&] { pmpp::tiled_matmul(random({2, 3}, at::kFloat), random({4, 5}, at::kDouble), "fast"); },
+      [&] {
+        pmpp::tiled_matmul(random({2, 3}, at::kFloat), random({4, 5}, at::kDouble), "fast");
+      },
       "tiled_matmul: a and b shapes cannot be multiplied (2x3 and 4x5)");
 }
 
@@ -320,8 +324,11 @@ TEST_P(Ops, ErrorDevice) {
 }
 
 TEST_P(Ops, ErrorDtype) {
-  expect_error<c10::Error>([&] { pmpp::tiled_matmul(random({2, 2}, at::kFloat), random({2, 2}, at::kDouble)); },
-                           "tiled_matmul: expected a and b to have the same dtype, but got a Float and b Double");
+  expect_error<c10::Error>(
+      [&] {
+        pmpp::tiled_matmul(random({2, 2}, at::kFloat), random({2, 2}, at::kDouble));
+      },
+      "tiled_matmul: expected a and b to have the same dtype, but got a Float and b Double");
   const Tensor flags = at::ones({2, 2}, options(at::kBool));
   expect_error<c10::NotImplementedError>([&] { pmpp::tiled_matmul(flags, flags); },
                                          "\"tiled_matmul\" not implemented for 'Bool'");

@@ -28,11 +28,15 @@ constexpr bool is_16_bit_float(DType dtype) { return dtype == DType::kFloat16 ||
 // Bits of significand, the hidden one included.
 constexpr int precision_of(DType dtype) {
   switch (dtype) {
-    case DType::kFloat16: return 11;
-    case DType::kBFloat16: return 8;
+    case DType::kFloat16:
+      return 11;
+    case DType::kBFloat16:
+      return 8;
     case DType::kFloat32:
-    case DType::kComplex64: return 24;
-    default: return 53;
+    case DType::kComplex64:
+      return 24;
+    default:
+      return 53;
   }
 }
 
@@ -107,17 +111,28 @@ void poke(std::byte* address, T value) {
 
 inline Value load(DType dtype, const std::byte* address) {
   switch (dtype) {
-    case DType::kFloat16: return {decode(peek<std::uint16_t>(address), kHalf), 0, 0};
-    case DType::kBFloat16: return {decode(peek<std::uint16_t>(address), kBrain), 0, 0};
-    case DType::kFloat32: return {peek<float>(address), 0, 0};
-    case DType::kFloat64: return {peek<double>(address), 0, 0};
-    case DType::kComplex64: return {peek<float>(address), peek<float>(address + 4), 0};
-    case DType::kComplex128: return {peek<double>(address), peek<double>(address + 8), 0};
-    case DType::kUInt8: return {0, 0, peek<std::uint8_t>(address)};
-    case DType::kInt8: return {0, 0, peek<std::int8_t>(address)};
-    case DType::kInt16: return {0, 0, peek<std::int16_t>(address)};
-    case DType::kInt32: return {0, 0, peek<std::int32_t>(address)};
-    case DType::kInt64: return {0, 0, peek<std::int64_t>(address)};
+    case DType::kFloat16:
+      return {decode(peek<std::uint16_t>(address), kHalf), 0, 0};
+    case DType::kBFloat16:
+      return {decode(peek<std::uint16_t>(address), kBrain), 0, 0};
+    case DType::kFloat32:
+      return {peek<float>(address), 0, 0};
+    case DType::kFloat64:
+      return {peek<double>(address), 0, 0};
+    case DType::kComplex64:
+      return {peek<float>(address), peek<float>(address + 4), 0};
+    case DType::kComplex128:
+      return {peek<double>(address), peek<double>(address + 8), 0};
+    case DType::kUInt8:
+      return {0, 0, peek<std::uint8_t>(address)};
+    case DType::kInt8:
+      return {0, 0, peek<std::int8_t>(address)};
+    case DType::kInt16:
+      return {0, 0, peek<std::int16_t>(address)};
+    case DType::kInt32:
+      return {0, 0, peek<std::int32_t>(address)};
+    case DType::kInt64:
+      return {0, 0, peek<std::int64_t>(address)};
   }
   return {};
 }
@@ -125,21 +140,30 @@ inline Value load(DType dtype, const std::byte* address) {
 // Floats are rounded once, to nearest even; integers keep their low bits.
 inline void store(DType dtype, std::byte* address, const Value& value) {
   switch (dtype) {
-    case DType::kFloat16: return poke(address, encode(value.re, kHalf));
-    case DType::kBFloat16: return poke(address, encode(value.re, kBrain));
-    case DType::kFloat32: return poke(address, static_cast<float>(value.re));
-    case DType::kFloat64: return poke(address, static_cast<double>(value.re));
+    case DType::kFloat16:
+      return poke(address, encode(value.re, kHalf));
+    case DType::kBFloat16:
+      return poke(address, encode(value.re, kBrain));
+    case DType::kFloat32:
+      return poke(address, static_cast<float>(value.re));
+    case DType::kFloat64:
+      return poke(address, static_cast<double>(value.re));
     case DType::kComplex64:
       poke(address, static_cast<float>(value.re));
       return poke(address + 4, static_cast<float>(value.im));
     case DType::kComplex128:
       poke(address, static_cast<double>(value.re));
       return poke(address + 8, static_cast<double>(value.im));
-    case DType::kUInt8: return poke(address, static_cast<std::uint8_t>(value.integer));
-    case DType::kInt8: return poke(address, static_cast<std::int8_t>(value.integer));
-    case DType::kInt16: return poke(address, static_cast<std::int16_t>(value.integer));
-    case DType::kInt32: return poke(address, static_cast<std::int32_t>(value.integer));
-    case DType::kInt64: return poke(address, value.integer);
+    case DType::kUInt8:
+      return poke(address, static_cast<std::uint8_t>(value.integer));
+    case DType::kInt8:
+      return poke(address, static_cast<std::int8_t>(value.integer));
+    case DType::kInt16:
+      return poke(address, static_cast<std::int16_t>(value.integer));
+    case DType::kInt32:
+      return poke(address, static_cast<std::int32_t>(value.integer));
+    case DType::kInt64:
+      return poke(address, value.integer);
   }
 }
 
@@ -196,22 +220,45 @@ inline Strided strided(Layout layout, std::int64_t rows, std::int64_t cols, std:
                        BatchLayout batches = BatchLayout::kPacked) {
   Strided view{rows, cols, batch, cols, 1, 0};
   switch (layout) {
-    case Layout::kRowMajor: break;
-    case Layout::kColumnMajor: view.row_stride = 1, view.col_stride = rows; break;
-    case Layout::kSliced: view.row_stride = 2 * cols + 3, view.col_stride = 2; break;
-    case Layout::kSlicedColumnMajor: view.row_stride = 2, view.col_stride = 2 * rows + 5; break;
-    case Layout::kReversed: view.row_stride = -cols, view.col_stride = -1; break;
-    case Layout::kSameRow: view.row_stride = 0; break;
-    case Layout::kSameColumn: view.row_stride = 1, view.col_stride = 0; break;
-    case Layout::kSameElement: view.row_stride = 0, view.col_stride = 0; break;
+    case Layout::kRowMajor:
+      break;
+    case Layout::kColumnMajor:
+      view.row_stride = 1, view.col_stride = rows;
+      break;
+    case Layout::kSliced:
+      view.row_stride = 2 * cols + 3, view.col_stride = 2;
+      break;
+    case Layout::kSlicedColumnMajor:
+      view.row_stride = 2, view.col_stride = 2 * rows + 5;
+      break;
+    case Layout::kReversed:
+      view.row_stride = -cols, view.col_stride = -1;
+      break;
+    case Layout::kSameRow:
+      view.row_stride = 0;
+      break;
+    case Layout::kSameColumn:
+      view.row_stride = 1, view.col_stride = 0;
+      break;
+    case Layout::kSameElement:
+      view.row_stride = 0, view.col_stride = 0;
+      break;
   }
   const Strided one{rows, cols, 1, view.row_stride, view.col_stride, 0};
   const std::int64_t extent = one.empty() ? 0 : one.high() - one.low() + 1;
   switch (batches) {
-    case BatchLayout::kPacked: view.batch_stride = extent; break;
-    case BatchLayout::kApart: view.batch_stride = extent + 7; break;
-    case BatchLayout::kReversed: view.batch_stride = -extent; break;
-    case BatchLayout::kShared: view.batch_stride = 0; break;
+    case BatchLayout::kPacked:
+      view.batch_stride = extent;
+      break;
+    case BatchLayout::kApart:
+      view.batch_stride = extent + 7;
+      break;
+    case BatchLayout::kReversed:
+      view.batch_stride = -extent;
+      break;
+    case BatchLayout::kShared:
+      view.batch_stride = 0;
+      break;
   }
   return view;
 }

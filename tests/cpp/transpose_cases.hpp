@@ -78,8 +78,7 @@ inline void check_transposes(const ExecuteTranspose& execute, int element_size,
     spec.guard = (count++ % 2) * 3;  // without a guard a stray write leaves the allocation: the sanitizers' half
     check(execute, spec);
   };
-  std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{0, 0}, {0, 5}, {5, 0}, {1, 1},
-                                                              {3, 7}, {1, 67}, {67, 1}};
+  std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{0, 0}, {0, 5}, {5, 0}, {1, 1}, {3, 7}, {1, 67}, {67, 1}};
   for (const std::int64_t t : tiles) {
     sizes.insert(sizes.end(), {{t, t}, {t - 1, t + 1}, {t + 1, t - 1}, {t, t + 1}, {2 * t + 1, t}, {t - 1, 2 * t}});
   }
@@ -87,8 +86,9 @@ inline void check_transposes(const ExecuteTranspose& execute, int element_size,
     run({element_size, m, n});
   }
 
-  constexpr Layout kInputs[] = {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced,     Layout::kSlicedColumnMajor,
-                                Layout::kReversed, Layout::kSameRow,     Layout::kSameColumn, Layout::kSameElement};
+  constexpr Layout kInputs[] = {Layout::kRowMajor,          Layout::kColumnMajor, Layout::kSliced,
+                                Layout::kSlicedColumnMajor, Layout::kReversed,    Layout::kSameRow,
+                                Layout::kSameColumn,        Layout::kSameElement};
   constexpr Layout kOutputs[] = {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced, Layout::kSlicedColumnMajor,
                                  Layout::kReversed};
   for (const Layout in : kInputs) {

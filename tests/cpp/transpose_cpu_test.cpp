@@ -79,8 +79,8 @@ TEST_P(TransposeCpu, AnEmptyRangeOfTasksWritesNothing) {
 // The memory is only reserved; the few pages touched are all that is ever backed.
 TEST(TransposeCpuFar, ElementsBeyond32BitOffsets) {
   for (const Algorithm algorithm : {Algorithm::kNaive, Algorithm::kBlocked}) {
-    void* memory = mmap(nullptr, FarTranspose::kBytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* memory =
+        mmap(nullptr, FarTranspose::kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
       GTEST_SKIP() << "no address space for " << FarTranspose::kBytes << " bytes";
     }

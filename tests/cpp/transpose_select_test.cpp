@@ -164,8 +164,8 @@ TEST(TransposeSelect, GridsCoverEveryTile) {
 TEST(TransposeSelect, LargeSizesStayWithinTheLaunchLimits) {
   const std::int64_t huge = std::int64_t{1} << 40;
   for (const Algorithm algorithm : kCudaLadder) {
-    for (const auto& p : {problem_of(huge, 3), problem_of(3, huge), problem_of(3, 3, 1, huge),
-                          problem_of(65536, 65536), problem_of(3, 65535 * 32 + 1)}) {
+    for (const auto& p : {problem_of(huge, 3), problem_of(3, huge), problem_of(3, 3, 1, huge), problem_of(65536, 65536),
+                          problem_of(3, 65535 * 32 + 1)}) {
       const auto plan = select(p, h200_facts(), algorithm);
       ASSERT_TRUE(plan) << to_string(p);
       expect_launchable(*plan, h200_facts());

@@ -287,7 +287,17 @@ def test_names_and_peaks():
 
 
 def small_run(path, *arguments):
-    options = ["--device", "cpu", "--output", str(path), "--case-seconds", "0.01", "--max-call-seconds", "0.05"]
+    options = [
+        "--device",
+        "cpu",
+        "--output",
+        str(path),
+        "--case-seconds",
+        "0.01",
+        "--max-call-seconds",
+        "0.05",
+        "--no-report",
+    ]
     return run.main([*options, "--cases", "/128x128", "--cases", "511x513/", *arguments])
 
 
@@ -319,6 +329,18 @@ def test_small_run_end_to_end_resumes_and_loses_nothing(tmp_path, capsys, monkey
     monkeypatch.setattr(run.Bench, "measure", lambda self, case: pytest.fail("measured again"))
     assert small_run(path, "--dtype", "float32,bfloat16") == 0
     assert f"0 cases to measure, about 0 min ({len(written.records)} are in" in capsys.readouterr().out
+
+
+def test_run_makes_the_table_and_does_without_matplotlib(tmp_path, capsys, monkeypatch):
+    def no_matplotlib(written, current):
+        raise ImportError("no matplotlib")
+
+    monkeypatch.setattr(report, "plot", no_matplotlib)
+    path = tmp_path / "cpu.json"
+    arguments = ["--device", "cpu", "--output", str(path), "--cases", "padded_transpose/square/128x128/float32"]
+    assert run.main(arguments) == 0
+    assert "matplotlib is not installed" in capsys.readouterr().out
+    assert "| square | 128 x 128 | float32 |" in path.with_suffix(".md").read_text()
 
 
 def test_interrupted_run_keeps_what_it_has(tmp_path, capsys, monkeypatch):

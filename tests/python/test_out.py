@@ -1,5 +1,6 @@
 """out=: the contract's row for both operators, beside what torch.mm does."""
 
+import random
 import re
 import warnings
 
@@ -164,6 +165,30 @@ def test_row_out_interleaved_without_sharing_is_accepted(device):
     out = torch.empty(9, device=device).as_strided((2, 2), (3, 2))
     MATMUL(a, a, out=out)
     assert torch.allclose(out, a @ a, atol=1e-5)
+
+
+@on_each_device
+def test_row_out_overlap_is_decided_exactly(device):
+    """Random views of one storage, against sets of addresses: refused if and only if two elements meet."""
+    storage = torch.zeros(64, device=device)
+    numbers = random.Random(7)
+    seen = {True: 0, False: 0}
+    for _ in range(400):
+        views = []
+        for _ in range(2):
+            strides = numbers.choice(((1, 3), (3, 1), (2, 6), (6, 2), (9, 2), (2, 9), (4, 3), (7, 3), (5, 5), (0, 4), (8, 1)))
+            views.append(storage.as_strided((3, 3), strides, numbers.randrange(0, 24)))
+        x, out = views
+        cells = [[v.storage_offset() + i * v.stride(0) + j * v.stride(1) for i in range(3) for j in range(3)] for v in views]
+        refused = len(set(cells[1])) < 9 or bool(set(cells[0]) & set(cells[1]))
+        seen[refused] += 1
+        for call in (lambda x=x, out=out: MATMUL(x, x, out=out), lambda x=x, out=out: TRANSPOSE(x, out=out)):
+            if refused:
+                with pytest.raises(RuntimeError, match="out overlaps"):
+                    call()
+            else:
+                call()
+    assert min(seen.values()) > 40
 
 
 GRAD_TEXT = r"{}\(\): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad."

@@ -217,7 +217,7 @@ def test_one_openmp_runtime_in_the_process():
 
 
 def test_set_num_threads_takes_effect():
-    # The operating system is asked for the number of threads, as at::parallel_for quietly runs serially when the file that calls it
+    # The operating system is asked, since at::parallel_for quietly runs serially when the file that calls it
     # is compiled without OpenMP.
     code = (
         "import os, torch; torch.set_num_threads(THREADS); "

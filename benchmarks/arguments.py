@@ -1,0 +1,38 @@
+"""What the command lines of the benchmark tools share. Needs no torch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """Answers wrong arguments with one line instead of a usage block."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def names(allowed: Sequence[str] | None = None) -> Callable[[str], list[str]]:
+    """Type of an argument that lists names, separated by commas; None allows any."""
+
+    def parse(text: str) -> list[str]:
+        found = [name for name in text.split(",") if name]
+        for name in found:
+            if allowed is not None and name not in allowed:
+                raise argparse.ArgumentTypeError(f"unknown name {name!r}; expected some of {', '.join(allowed)}")
+        return found
+
+    return parse
+
+
+def positive(text: str) -> float:
+    """Type of an argument that is a positive number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"expected a positive number, but got {text}")
+    return value
