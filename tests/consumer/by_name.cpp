@@ -12,7 +12,8 @@ int main() {
   }
   const at::Tensor a = at::arange(6, at::kFloat).view({2, 3});
   const at::Tensor b = at::arange(12, at::kFloat).view({3, 4});
-  const at::Tensor c = handle->typed<at::Tensor(const at::Tensor&, const at::Tensor&, c10::string_view)>().call(a, b, "auto");
+  const at::Tensor c =
+      handle->typed<at::Tensor(const at::Tensor&, const at::Tensor&, c10::string_view)>().call(a, b, "auto");
   if (!c.equal(at::mm(a, b))) {
     std::fprintf(stderr, "by_name: wrong result\n");
     return 1;

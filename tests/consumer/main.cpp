@@ -74,7 +74,8 @@ void results(torch::Device device) {
   const auto flags = torch::rand({33, 65}, device) < 0.5;
   check(pmpp::padded_transpose(flags).equal(flags.t()), "padded_transpose of bool" + on);
   const auto ints = whole({17, 19}, torch::TensorOptions().device(device).dtype(torch::kInt));
-  check(pmpp::tiled_matmul(ints, ints.t()).cpu().equal(torch::mm(ints.cpu(), ints.cpu().t())), "tiled_matmul of int" + on);
+  check(pmpp::tiled_matmul(ints, ints.t()).cpu().equal(torch::mm(ints.cpu(), ints.cpu().t())),
+        "tiled_matmul of int" + on);
 }
 
 void gradients(torch::Device device) {
@@ -94,7 +95,8 @@ void gradients(torch::Device device) {
   const auto second = torch::autograd::grad({first.sum()}, {b})[0];
   const auto a_plain = a.detach().clone().requires_grad_();
   const auto b_plain = b.detach().clone().requires_grad_();
-  const auto first_plain = torch::autograd::grad({torch::mm(a_plain, b_plain).pow(2).sum()}, {a_plain}, {}, true, true)[0];
+  const auto first_plain =
+      torch::autograd::grad({torch::mm(a_plain, b_plain).pow(2).sum()}, {a_plain}, {}, true, true)[0];
   const auto second_plain = torch::autograd::grad({first_plain.sum()}, {b_plain})[0];
   check(second.equal(second_plain), "second derivative" + on);
 
@@ -110,9 +112,13 @@ void errors(torch::Device device) {
   const auto vector = torch::ones({3}, options);
 
   check_error<c10::Error>([&] { pmpp::tiled_matmul(vector, b); },
-                          "tiled_matmul: a must be a matrix, but it has 1 dimension(s) (shape [3])", "1-D operand" + on);
-  check_error<c10::Error>([&] { pmpp::tiled_matmul(a, torch::ones({4, 5}, options)); },
-                          "tiled_matmul: a and b shapes cannot be multiplied (2x3 and 4x5)", "shapes" + on);
+                          "tiled_matmul: a must be a matrix, but it has 1 dimension(s) (shape [3])",
+                          "1-D operand" + on);
+  check_error<c10::Error>(
+      [&] {
+        pmpp::tiled_matmul(a, torch::ones({4, 5}, options));
+      },
+      "tiled_matmul: a and b shapes cannot be multiplied (2x3 and 4x5)", "shapes" + on);
   check_error<c10::Error>([&] { pmpp::tiled_matmul(a, b.to(torch::kDouble)); },
                           "tiled_matmul: expected a and b to have the same dtype, but got a Float and b Double",
                           "mixed dtypes" + on);
@@ -122,22 +128,26 @@ void errors(torch::Device device) {
                                "tiled_matmul: unknown algorithm 'fast'; expected one of auto, naive",
                                "unknown algorithm" + on);
   const char* elsewhere = device.is_cuda() ? "blocked" : "tiled";
-  check_error<c10::NotImplementedError>([&] { pmpp::tiled_matmul(a, b, elsewhere); },
-                                        std::string("tiled_matmul: algorithm '") + elsewhere + "' is not available for Float",
-                                        "algorithm of another device" + on);
+  check_error<c10::NotImplementedError>(
+      [&] { pmpp::tiled_matmul(a, b, elsewhere); },
+      std::string("tiled_matmul: algorithm '") + elsewhere + "' is not available for Float",
+      "algorithm of another device" + on);
   auto wrong_dtype = torch::empty({2, 2}, options.dtype(torch::kDouble));
   check_error<c10::Error>([&] { pmpp::tiled_matmul_out(wrong_dtype, a, b); },
                           "tiled_matmul: expected out to have dtype Float, but got Double", "out dtype" + on);
   auto square = torch::ones({2, 2}, options);
-  check_error<c10::Error>([&] { pmpp::tiled_matmul_out(square, square, square); }, "tiled_matmul: out overlaps a in memory",
-                          "out is an operand" + on);
-  check_error<c10::Error>([&] { pmpp::padded_transpose(torch::ones({2, 3, 4}, options)); },
-                          "padded_transpose: expected a tensor with at most 2 dimensions, but x has 3 (shape [2, 3, 4])",
-                          "3-D transpose" + on);
+  check_error<c10::Error>([&] { pmpp::tiled_matmul_out(square, square, square); },
+                          "tiled_matmul: out overlaps a in memory", "out is an operand" + on);
+  check_error<c10::Error>(
+      [&] {
+        pmpp::padded_transpose(torch::ones({2, 3, 4}, options));
+      },
+      "padded_transpose: expected a tensor with at most 2 dimensions, but x has 3 (shape [2, 3, 4])",
+      "3-D transpose" + on);
   if (device.is_cuda()) {
     check_error<c10::Error>([&] { pmpp::tiled_matmul(a, b.cpu()); },
-                            "tiled_matmul: expected all tensors to be on the same device, but a is on " + a.device().str() +
-                                " and b is on cpu",
+                            "tiled_matmul: expected all tensors to be on the same device, but a is on " +
+                                a.device().str() + " and b is on cpu",
                             "two devices" + on);
   }
 

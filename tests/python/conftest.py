@@ -45,12 +45,17 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    repeats = config.getoption("--fuzz-case") is not None
     wanted = config.getoption("--device")
-    if wanted == "all":
-        return
-    dropped = [item for item in items if _device_of(item) != wanted]
-    items[:] = [item for item in items if _device_of(item) == wanted]
-    config.hook.pytest_deselected(items=dropped)
+
+    def keep(item):
+        # Without a case there is nothing to repeat, and with one there is nothing else to do.
+        if (item.name == "test_repeat_one_case") != repeats:
+            return False
+        return repeats or wanted in ("all", _device_of(item))
+
+    config.hook.pytest_deselected(items=[item for item in items if not keep(item)])
+    items[:] = [item for item in items if keep(item)]
 
 
 @pytest.fixture(autouse=True)

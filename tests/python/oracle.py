@@ -189,15 +189,17 @@ def assert_product(result: torch.Tensor, a: torch.Tensor, b: torch.Tensor, on_de
 
 
 def raw_bytes(x: torch.Tensor) -> torch.Tensor:
-    """The bytes of a row-major tensor, whatever its dtype: NaN payloads and signs of zero count."""
-    assert x.is_contiguous(), f"not contiguous: shape {tuple(x.shape)}, strides {x.stride()}"
-    return host(x).flatten().view(torch.uint8)
+    """The bytes in the order of rows, whatever dtype and strides: NaN payloads and signs of zero count."""
+    size = x.element_size()
+    memory = torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.detach().untyped_storage())
+    strides = (*(stride * size for stride in x.stride()), 1)
+    return memory.as_strided((*x.shape, size), strides, x.storage_offset() * size).cpu().flatten()
 
 
 def assert_same_bits(result: torch.Tensor, expected: torch.Tensor, message: str = "") -> None:
     assert result.shape == expected.shape, f"{tuple(result.shape)} for {tuple(expected.shape)}; {message}"
     assert result.dtype == expected.dtype, f"{result.dtype} for {expected.dtype}; {message}"
-    got, want = raw_bytes(result.contiguous()), raw_bytes(expected.contiguous())
+    got, want = raw_bytes(result), raw_bytes(expected)
     if not torch.equal(got, want):
         first = int((got != want).nonzero()[0]) // result.element_size()
         i, j = divmod(first, max(result.shape[-1], 1))

@@ -20,8 +20,8 @@ HALF_DTYPES = (torch.float16, torch.bfloat16)
 # One dtype for each element size that padded_transpose moves.
 SIZED_DTYPES = (torch.uint8, torch.bfloat16, torch.float32, torch.float64, torch.complex128)
 
-# 0, 1, tile - 1, tile, tile + 1 for tiles of 8, 16, 32 and 64, and primes between them.
-EDGE_SIZES = (0, 1, 2, 3, 5, 7, 8, 9, 13, 15, 16, 17, 23, 31, 32, 33, 47, 63, 64, 65)
+# 0, 1, tile - 1, tile, tile + 1 for tiles of 8, 16, 32 and 64.
+EDGE_SIZES = (0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
 
 HAS_CUDA = torch.cuda.is_available()
 NO_CUDA = "no CUDA device"

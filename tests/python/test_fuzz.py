@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -100,15 +101,12 @@ def fuzz(op, device, examples, run=fuzz_cases.run):
 @on_each_device
 @pytest.mark.parametrize("op", SHARE)
 def test_random_cases(request, device, op):
-    if request.config.getoption("--fuzz-case") is not None:
-        return  # one case is repeated below, and nothing else
     fuzz(op, device, max(1, round(request.config.getoption("--fuzz-examples") * SHARE[op])))
 
 
 def test_repeat_one_case(request):
-    text = request.config.getoption("--fuzz-case")
-    if text is not None:
-        fuzz_cases.run(json.loads(text))
+    """Collected with --fuzz-case alone, which collects nothing else (conftest.py)."""
+    fuzz_cases.run(json.loads(request.config.getoption("--fuzz-case")))
 
 
 def test_a_failing_case_prints_one_line_that_repeats_it():
@@ -125,13 +123,18 @@ def test_a_failing_case_prints_one_line_that_repeats_it():
     command, text = re.fullmatch(r"repeat: (.*) --fuzz-case '(.*?)'  # .*", message).groups()
     assert json.loads(text)["k"] > 20
     root = pathlib.Path(__file__).resolve().parents[2]
-    for case, code in ((text, 0), (text.replace('"algorithm":"auto"', '"algorithm":"none such"'), 1)):
+    # The same torch_pmpp as here, wherever this run found it.
+    found = str(pathlib.Path(torch_pmpp.__file__).resolve().parents[1])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (found, os.environ.get("PYTHONPATH"))))}
+    wrong = json.dumps(json.loads(text) | {"dtype": "no such type"})
+    for case, code in ((text, 0), (wrong, 1)):
         run = subprocess.run(
             [sys.executable, *command.split()[1:], "-p", "no:cacheprovider", "--fuzz-case", case],
             cwd=root,
+            env=environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=120,
             check=False,
         )
         assert run.returncode == code, run.stdout + run.stderr

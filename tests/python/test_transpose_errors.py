@@ -85,7 +85,7 @@ def test_row_transpose_order_of_checks(device):
 
 
 @on_each_device
-def test_row_transpose_empty_results_return_before_the_algorithm_is_looked_at(device):
+def test_row_transpose_order_of_checks_empty_results_return_before_the_algorithm(device):
     for shape in ((0, 3), (3, 0), (0, 0), (0,)):
         for algorithm in ("auto", "naive", "padded", "blocked", "fast"):
             assert TRANSPOSE(empty(*shape, device=device), algorithm=algorithm).shape == shape[::-1]

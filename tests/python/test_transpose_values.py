@@ -56,7 +56,7 @@ def test_row_transpose_strides_every_layout(device, dtype, algorithm):
 def test_case_list_entries(device, dtype, algorithm):
     limit = 1 << (21 if device == "cpu" else 28)
     shapes = {shape for group in cases.TRANSPOSE_GROUPS.values() for shape in group if shape[0] * shape[1] <= limit}
-    assert len(shapes) >= 8
+    assert len(shapes) >= 5
     words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     for rows, columns in sorted(shapes):
         if dtype.itemsize == 16:
@@ -184,7 +184,7 @@ def test_poisoned_memory_is_written_everywhere(device, dtype, algorithm):
             guarded = oracle.GuardedResult(columns, rows, dtype, device, layout)
             torch_pmpp.padded_transpose(x, algorithm=algorithm, out=guarded.out)
             guarded.check_surroundings()
-            got = oracle.raw_bytes(guarded.out.contiguous())
+            got = oracle.raw_bytes(guarded.out)
             assert torch.equal(got, expected.flatten()), layout
 
 
