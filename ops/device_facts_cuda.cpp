@@ -55,8 +55,8 @@ std::string launch_failure(const c10::Device& device, int error) {
   if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction) {
     const int capability = cuda_device_facts(device).compute_capability;
     text << "; " << device << " has compute capability " << capability / 10 << "." << capability % 10
-         << ", and this build of pmpp has code for " << PMPP_CUDA_ARCHS << " (rebuild with PMPP_CUDA_ARCHS="
-         << capability << ")";
+         << ", and this build of pmpp has code for " << PMPP_CUDA_ARCHS
+         << " (rebuild with PMPP_CUDA_ARCHS=" << capability << ")";
   }
   return text.str();
 }

@@ -22,17 +22,17 @@ void check_ndim(const at::Tensor& x) {
 
 int check_element_size(const at::Tensor& x) {
   const auto bytes = static_cast<std::int64_t>(x.element_size());
-  TORCH_CHECK_NOT_IMPLEMENTED(transpose::is_element_size(bytes), "\"", kOp, "\" not implemented for '",
+  TORCH_CHECK_NOT_IMPLEMENTED(transposition::is_element_size(bytes), "\"", kOp, "\" not implemented for '",
                               x.scalar_type(), "': its elements have ", bytes, " bytes, not 1, 2, 4, 8 or 16");
   return static_cast<int>(bytes);
 }
 
-transpose::Algorithm check_algorithm(c10::string_view name) {
-  const std::optional<transpose::Algorithm> algorithm = transpose::parse_algorithm({name.data(), name.size()});
+transposition::Algorithm check_algorithm(c10::string_view name) {
+  const std::optional<transposition::Algorithm> algorithm = transposition::parse_algorithm({name.data(), name.size()});
   if (!algorithm.has_value()) {
     std::vector<std::string> known;
-    for (const transpose::Algorithm value : transpose::kAllAlgorithms) {
-      known.emplace_back(transpose::algorithm_name(value));
+    for (const transposition::Algorithm value : transposition::kAllAlgorithms) {
+      known.emplace_back(transposition::algorithm_name(value));
     }
     throw_unknown_algorithm(kOp, {name.data(), name.size()}, known);
   }
@@ -45,8 +45,8 @@ std::vector<Size> transposed(c10::ArrayRef<Size> sizes) {
 }
 
 struct Call {
-  transpose::Problem problem;
-  transpose::Plan plan;
+  transposition::Problem problem;
+  transposition::Plan plan;
 };
 
 // The problem without its result, and its plan. A vector is a matrix of one row; a scalar one of one element.
@@ -58,11 +58,11 @@ Call make_call(const TransposeBackend& backend, const at::Tensor& x, c10::string
   call.problem.in = x.const_data_ptr();
   call.problem.in_row_stride = x.dim() == 2 ? x.stride(0) : 0;
   call.problem.in_col_stride = x.dim() == 0 ? 0 : x.stride(-1);
-  const transpose::Algorithm asked = check_algorithm(algorithm);
+  const transposition::Algorithm asked = check_algorithm(algorithm);
   const DeviceFacts facts = backend.facts(x.device());
-  const std::optional<transpose::Plan> plan = transpose::select(call.problem, facts, asked);
+  const std::optional<transposition::Plan> plan = transposition::select(call.problem, facts, asked);
   if (!plan.has_value()) {
-    throw_unavailable_algorithm(kOp, transpose::algorithm_name(asked), x.scalar_type(), x.device(),
+    throw_unavailable_algorithm(kOp, transposition::algorithm_name(asked), x.scalar_type(), x.device(),
                                 padded_transpose_algorithms(facts, x.scalar_type()));
   }
   call.plan = *plan;
@@ -78,8 +78,8 @@ void run_into(const TransposeBackend& backend, Call& call, const at::Tensor& out
 
 void check_meta(const at::Tensor& x, c10::string_view algorithm) {
   check_ndim(x);
-  const bool valid = transpose::is_element_size(x.element_size()) &&
-                     transpose::parse_algorithm({algorithm.data(), algorithm.size()}).has_value();
+  const bool valid = transposition::is_element_size(x.element_size()) &&
+                     transposition::parse_algorithm({algorithm.data(), algorithm.size()}).has_value();
   // Only a wrong call looks at the size, because that specialises it in a traced graph.
   if (valid || x.sym_numel() == 0) return;
   check_element_size(x);
@@ -119,8 +119,8 @@ at::Tensor padded_transpose_meta(const at::Tensor& x, c10::string_view algorithm
 
 at::Tensor& padded_transpose_out_meta(const at::Tensor& x, c10::string_view algorithm, at::Tensor& out) {
   check_meta(x, algorithm);
-  TORCH_CHECK(out.scalar_type() == x.scalar_type(), kOp, ": expected out to have dtype ", x.scalar_type(),
-              ", but got ", out.scalar_type());
+  TORCH_CHECK(out.scalar_type() == x.scalar_type(), kOp, ": expected out to have dtype ", x.scalar_type(), ", but got ",
+              out.scalar_type());
   check_same_device(kOp, {"x", x}, {"out", out});
   at::native::resize_output_symint(out, transposed(x.sym_sizes()));
   return out;
@@ -129,14 +129,14 @@ at::Tensor& padded_transpose_out_meta(const at::Tensor& x, c10::string_view algo
 std::string padded_transpose_plan(const TransposeBackend& backend, const at::Tensor& x, c10::string_view algorithm) {
   check_ndim(x);
   if (x.numel() == 0) return "none: empty";
-  return transpose::to_string(make_call(backend, x, algorithm).plan);
+  return transposition::to_string(make_call(backend, x, algorithm).plan);
 }
 
 std::vector<std::string> padded_transpose_algorithms(const DeviceFacts& device, at::ScalarType dtype) {
   std::vector<std::string> names;
-  for (const transpose::Algorithm algorithm :
-       transpose::algorithms(static_cast<int>(c10::elementSize(dtype)), device)) {
-    names.emplace_back(transpose::algorithm_name(algorithm));
+  for (const transposition::Algorithm algorithm :
+       transposition::algorithms(static_cast<int>(c10::elementSize(dtype)), device)) {
+    names.emplace_back(transposition::algorithm_name(algorithm));
   }
   return names;
 }

@@ -1,5 +1,5 @@
-// padded_transpose on tensors: checks, result, plan, launch. Rules in the order in which they are checked: ndim; an empty
-// result then needs no kernel and returns before any dtype or algorithm is looked at; dtype, algorithm, out.
+// padded_transpose on tensors: checks, result, plan, launch. Rules in the order in which they are checked: ndim; an
+// empty result then needs no kernel and returns before any dtype or algorithm is looked at; dtype, algorithm, out.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@ namespace pmpp::ops {
 // What differs between devices.
 struct TransposeBackend {
   DeviceFacts (*facts)(const c10::Device& device);
-  void (*run)(const transpose::Plan& plan, const transpose::Problem& problem, const c10::Device& device);
+  void (*run)(const transposition::Plan& plan, const transposition::Problem& problem, const c10::Device& device);
 };
 
 extern const TransposeBackend kTransposeCpu;

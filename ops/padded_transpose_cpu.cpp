@@ -13,13 +13,12 @@ constexpr std::int64_t kElementsPerThread = 32768;
 
 DeviceFacts facts(const c10::Device&) { return cpu_facts(at::get_num_threads()); }
 
-void run(const transpose::Plan& plan, const transpose::Problem& problem, const c10::Device&) {
+void run(const transposition::Plan& plan, const transposition::Problem& problem, const c10::Device&) {
   const std::int64_t task_elements =
       std::min<std::int64_t>(plan.tile_m, problem.m) * std::min<std::int64_t>(plan.tile_n, problem.n);
   const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerThread / std::max<std::int64_t>(1, task_elements));
-  at::parallel_for(0, plan.tasks, grain, [&](std::int64_t begin, std::int64_t end) {
-    transpose::run_cpu(plan, problem, begin, end);
-  });
+  at::parallel_for(0, plan.tasks, grain,
+                   [&](std::int64_t begin, std::int64_t end) { transposition::run_cpu(plan, problem, begin, end); });
 }
 
 }  // namespace

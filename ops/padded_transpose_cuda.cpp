@@ -12,16 +12,17 @@ namespace {
 
 DeviceFacts facts(const c10::Device& device) { return cuda_device_facts(device); }
 
-void run(const transpose::Plan& plan, const transpose::Problem& problem, const c10::Device& device) {
+void run(const transposition::Plan& plan, const transposition::Problem& problem, const c10::Device& device) {
   const c10::cuda::CUDAGuard guard(device);
   at::Tensor workspace;
   if (plan.workspace_bytes > 0) {
     workspace = at::empty({plan.workspace_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
   }
-  const cudaError_t error = transpose::launch(plan, problem, workspace.defined() ? workspace.mutable_data_ptr() : nullptr,
-                                           c10::cuda::getCurrentCUDAStream(device.index()));
+  const cudaError_t error =
+      transposition::launch(plan, problem, workspace.defined() ? workspace.mutable_data_ptr() : nullptr,
+                            c10::cuda::getCurrentCUDAStream(device.index()));
   TORCH_CHECK(error == cudaSuccess, "padded_transpose: the kernel did not start: ", launch_failure(device, error),
-              "\n  problem: ", transpose::to_string(problem), "\n  plan: ", transpose::to_string(plan));
+              "\n  problem: ", transposition::to_string(problem), "\n  plan: ", transposition::to_string(plan));
 }
 
 }  // namespace

@@ -25,13 +25,13 @@ namespace pmpp {
 // `algorithm` picks a step of the ladder (see README); "auto" is the fastest.
 PMPP_API at::Tensor tiled_matmul(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm = "auto");
 
-// The same into `out`, which keeps its strides, is resized with a warning when its shape differs, and must overlap neither
-// an operand nor itself. Returns `out`. Not differentiable, as every out= function of PyTorch.
+// The same into `out`, which keeps its strides, is resized with a warning when its shape differs, and must overlap
+// neither an operand nor itself. Returns `out`. Not differentiable, as every out= function of PyTorch.
 PMPP_API at::Tensor& tiled_matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                                       c10::string_view algorithm = "auto");
 
-// x.t().contiguous() in memory of its own, always: x is (m, n) of any strides and any dtype of 1, 2, 4, 8 or 16 bytes, the
-// result a new row-major (n, m) tensor. A 0-D or 1-D x comes back as a copy.
+// x.t().contiguous() in memory of its own, always: x is (m, n) of any strides and any dtype of 1, 2, 4, 8 or 16 bytes,
+// the result a new row-major (n, m) tensor. A 0-D or 1-D x comes back as a copy.
 PMPP_API at::Tensor padded_transpose(const at::Tensor& x, c10::string_view algorithm = "auto");
 
 // The same into `out`, with the rules of tiled_matmul_out.

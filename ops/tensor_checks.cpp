@@ -68,7 +68,8 @@ std::int64_t inverse_mod(std::int64_t value, std::int64_t modulus) {
 }
 
 // Whether {i * s : 0 <= i < count_s} and {offset + j * t : 0 <= j < count_t} have a common value, for s, t >= 0.
-bool progressions_meet(std::int64_t s, std::int64_t count_s, std::int64_t offset, std::int64_t t, std::int64_t count_t) {
+bool progressions_meet(std::int64_t s, std::int64_t count_s, std::int64_t offset, std::int64_t t,
+                       std::int64_t count_t) {
   if (s == 0 || count_s == 1) {
     // The single value 0 has to be offset + j * t.
     if (t == 0 || count_t == 1) return offset == 0;
@@ -151,8 +152,9 @@ bool overlaps_itself(const at::Tensor& x) {
 namespace {
 
 void check_overlap(const char* op, const at::Tensor& out, std::initializer_list<Named> inputs) {
-  TORCH_CHECK(!overlaps_itself(out), op, ": out overlaps itself in memory: several of its elements share one address (shape ",
-              out.sizes(), ", strides ", out.strides(), ")");
+  TORCH_CHECK(!overlaps_itself(out), op,
+              ": out overlaps itself in memory: several of its elements share one address (shape ", out.sizes(),
+              ", strides ", out.strides(), ")");
   for (const Named& input : inputs) {
     TORCH_CHECK(!share_memory(out, input.tensor), op, ": out overlaps ", input.name,
                 " in memory; give it storage of its own (out: shape ", out.sizes(), ", strides ", out.strides(), "; ",

@@ -36,7 +36,8 @@ bool overlaps_itself(const at::Tensor& x);
 std::string join(const std::vector<std::string>& values);
 
 // Throws the ValueError for an algorithm that no device knows.
-[[noreturn]] void throw_unknown_algorithm(const char* op, std::string_view algorithm, const std::vector<std::string>& known);
+[[noreturn]] void throw_unknown_algorithm(const char* op, std::string_view algorithm,
+                                          const std::vector<std::string>& known);
 
 // Throws the NotImplementedError for an algorithm that this dtype or device lacks.
 [[noreturn]] void throw_unavailable_algorithm(const char* op, std::string_view algorithm, at::ScalarType dtype,

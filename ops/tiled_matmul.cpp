@@ -109,8 +109,8 @@ void run_into(const MatmulBackend& backend, Call& call, const at::Tensor& out) {
 
 bool needs_kernel(const at::Tensor& a, const at::Tensor& b) { return a.numel() != 0 && b.numel() != 0; }
 
-// The same for sizes that may be symbolic. Only asked when a dtype or algorithm is wrong, because the answer specialises
-// the sizes of a traced graph.
+// The same for sizes that may be symbolic. Only asked when a dtype or algorithm is wrong, because the answer
+// specialises the sizes of a traced graph.
 bool needs_kernel_symbolic(const at::Tensor& a, const at::Tensor& b) {
   return a.sym_numel() != 0 && b.sym_numel() != 0;
 }
@@ -159,8 +159,8 @@ at::Tensor tiled_matmul_meta(const at::Tensor& a, const at::Tensor& b, c10::stri
 at::Tensor& tiled_matmul_out_meta(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm,
                                   at::Tensor& out) {
   check_meta(a, b, algorithm);
-  TORCH_CHECK(out.scalar_type() == a.scalar_type(), kOp, ": expected out to have dtype ", a.scalar_type(),
-              ", but got ", out.scalar_type());
+  TORCH_CHECK(out.scalar_type() == a.scalar_type(), kOp, ": expected out to have dtype ", a.scalar_type(), ", but got ",
+              out.scalar_type());
   check_same_device(kOp, {"a", a}, {"out", out});
   at::native::resize_output_symint(out, {a.sym_size(0), b.sym_size(1)});
   return out;

@@ -1,6 +1,6 @@
-// tiled_matmul on tensors: checks, result, plan, launch. Rules in the order in which they are checked: ndim, shape, device;
-// an empty result or k = 0 then needs no kernel and returns before any dtype or algorithm is looked at; dtype, algorithm,
-// out.
+// tiled_matmul on tensors: checks, result, plan, launch. Rules in the order in which they are checked: ndim, shape,
+// device; an empty result or k = 0 then needs no kernel and returns before any dtype or algorithm is looked at; dtype,
+// algorithm, out.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,7 +33,8 @@ at::Tensor& tiled_matmul_out(const MatmulBackend& backend, const at::Tensor& a, 
 
 // Shapes and dtypes alone; sizes may be symbolic.
 at::Tensor tiled_matmul_meta(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm);
-at::Tensor& tiled_matmul_out_meta(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm, at::Tensor& out);
+at::Tensor& tiled_matmul_out_meta(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm,
+                                  at::Tensor& out);
 
 // The plan for these operands as one line, without running it.
 std::string tiled_matmul_plan(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,

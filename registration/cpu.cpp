@@ -11,7 +11,8 @@ at::Tensor tiled_matmul_cpu(const at::Tensor& a, const at::Tensor& b, c10::strin
   return tiled_matmul(kMatmulCpu, a, b, algorithm);
 }
 
-at::Tensor& tiled_matmul_out_cpu(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm, at::Tensor& out) {
+at::Tensor& tiled_matmul_out_cpu(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm,
+                                 at::Tensor& out) {
   return tiled_matmul_out(kMatmulCpu, a, b, algorithm, out);
 }
 

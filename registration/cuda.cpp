@@ -11,7 +11,8 @@ at::Tensor tiled_matmul_cuda(const at::Tensor& a, const at::Tensor& b, c10::stri
   return tiled_matmul(kMatmulCuda, a, b, algorithm);
 }
 
-at::Tensor& tiled_matmul_out_cuda(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm, at::Tensor& out) {
+at::Tensor& tiled_matmul_out_cuda(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm,
+                                  at::Tensor& out) {
   return tiled_matmul_out(kMatmulCuda, a, b, algorithm, out);
 }
 

@@ -1,6 +1,6 @@
 // Dispatch key Functionalize: inside a traced graph, writing to `out` becomes the functional operator followed by a
-// replacement of out's value. PyTorch derives this for its own operators only; without it torch.compile refuses a custom
-// operator that returns the argument it writes to.
+// replacement of out's value. PyTorch derives this for its own operators only; without it torch.compile refuses a
+// custom operator that returns the argument it writes to.
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
@@ -23,8 +23,9 @@ at::Tensor& replace(const char* op, at::Tensor& out, const at::Tensor& value) {
               ": out is no part of the traced graph that the operands belong to");
   TORCH_CHECK(out.scalar_type() == value.scalar_type(), op, ": expected out to have dtype ", value.scalar_type(),
               ", but got ", out.scalar_type());
-  TORCH_CHECK(out.device() == value.device(), op, ": expected all tensors to be on the same device, but the result is on ",
-              value.device(), " and out is on ", out.device());
+  TORCH_CHECK(out.device() == value.device(), op,
+              ": expected all tensors to be on the same device, but the result is on ", value.device(),
+              " and out is on ", out.device());
   at::native::resize_output_symint(out, value.sym_sizes());
   functionalization::replace_(out, value);
   functionalization::commit_update(out);

@@ -1,5 +1,5 @@
-// Dispatch key ADInplaceOrView: writing to `out` advances its version, so that autograd notices when a tensor saved for a
-// backward pass was overwritten.
+// Dispatch key ADInplaceOrView: writing to `out` advances its version, so that autograd notices when a tensor saved for
+// a backward pass was overwritten.
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/library.h>
 

@@ -20,8 +20,8 @@ enum class DType : std::uint8_t {
 };
 
 inline constexpr DType kAllDTypes[11] = {
-    DType::kFloat16,    DType::kBFloat16, DType::kFloat32, DType::kFloat64, DType::kComplex64, DType::kComplex128,
-    DType::kUInt8,      DType::kInt8,     DType::kInt16,   DType::kInt32,   DType::kInt64,
+    DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64, DType::kComplex64, DType::kComplex128,
+    DType::kUInt8,   DType::kInt8,     DType::kInt16,   DType::kInt32,   DType::kInt64,
 };
 
 // Bytes of one element.

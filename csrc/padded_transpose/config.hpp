@@ -1,7 +1,7 @@
 // Tile shapes of the classic transposes.
 #pragma once
 
-namespace pmpp::transpose {
+namespace pmpp::transposition {
 
 // shared and padded: 32 x 32 elements moved by 32 x 8 threads, four rows a thread.
 inline constexpr int kTile = 32;
@@ -25,4 +25,4 @@ inline constexpr int kNaiveRows = 8;
 inline constexpr int kCpuTile = 32;
 inline constexpr int kCpuTaskCols = 256;
 
-}  // namespace pmpp::transpose
+}  // namespace pmpp::transposition

@@ -2,7 +2,7 @@
 #include "csrc/padded_transpose/naive.cuh"
 #include "csrc/padded_transpose/tile.cuh"
 
-namespace pmpp::transpose {
+namespace pmpp::transposition {
 namespace {
 
 template <class E>
@@ -37,8 +37,7 @@ cudaError_t launch(const Plan& plan, const Problem& problem, void* workspace, cu
   if (!plan.is_cuda || !is_element_size(problem.element_size)) return cudaErrorInvalidValue;
   if (plan.workspace_bytes > 0 && workspace == nullptr) return cudaErrorInvalidValue;
   if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return cudaSuccess;
-  return visit_element_size(problem.element_size,
-                            [&]<class E>() { return launch_typed<E>(plan, problem, stream); });
+  return visit_element_size(problem.element_size, [&]<class E>() { return launch_typed<E>(plan, problem, stream); });
 }
 
-}  // namespace pmpp::transpose
+}  // namespace pmpp::transposition

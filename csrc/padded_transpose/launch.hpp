@@ -6,10 +6,10 @@
 #include "csrc/padded_transpose/problem.hpp"
 #include "csrc/padded_transpose/select.hpp"
 
-namespace pmpp::transpose {
+namespace pmpp::transposition {
 
 // Enqueues the plan on the stream of the current device and returns the launch's own error; never synchronises.
 // `workspace` has plan.workspace_bytes bytes on that device. An empty problem enqueues nothing.
 cudaError_t launch(const Plan& plan, const Problem& problem, void* workspace, cudaStream_t stream);
 
-}  // namespace pmpp::transpose
+}  // namespace pmpp::transposition

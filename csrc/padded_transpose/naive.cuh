@@ -1,14 +1,15 @@
 // naive: one thread an element. A warp reads 32 neighbours of a source row, which is coalesced, and writes them to 32
 // different destination rows, which is not: each write touches a 32-byte sector of its own.
 //
-// Tiling: a block of 32 x 8 threads owns 8 source rows of 32 columns. Rows on grid.x, columns on y, batch on z; each axis
-// strides on where the grid was clamped. No precondition on sizes, strides or alignment beyond that of the element.
+// Tiling: a block of 32 x 8 threads owns 8 source rows of 32 columns. Rows on grid.x, columns on y, batch on z; each
+// axis strides on where the grid was clamped. No precondition on sizes, strides or alignment beyond that of the
+// element.
 #pragma once
 
 #include "csrc/padded_transpose/config.hpp"
 #include "csrc/padded_transpose/problem.hpp"
 
-namespace pmpp::transpose {
+namespace pmpp::transposition {
 
 template <class E>
 __global__ void __launch_bounds__(kNaiveCols* kNaiveRows) padded_transpose_naive_kernel(const Arguments<E> p) {
@@ -26,4 +27,4 @@ __global__ void __launch_bounds__(kNaiveCols* kNaiveRows) padded_transpose_naive
   }
 }
 
-}  // namespace pmpp::transpose
+}  // namespace pmpp::transposition

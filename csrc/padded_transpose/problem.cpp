@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-namespace pmpp::transpose {
+namespace pmpp::transposition {
 
 std::string to_string(const Problem& p) {
   std::ostringstream out;
@@ -12,4 +12,4 @@ std::string to_string(const Problem& p) {
   return out.str();
 }
 
-}  // namespace pmpp::transpose
+}  // namespace pmpp::transposition

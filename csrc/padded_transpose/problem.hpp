@@ -1,11 +1,11 @@
-// What is to be transposed: out[batch][j][i] = in[batch][i][j] for 0 <= i < m, 0 <= j < n. Elements are moved bit for bit,
-// so only their size matters.
+// What is to be transposed: out[batch][j][i] = in[batch][i][j] for 0 <= i < m, 0 <= j < n. Elements are moved bit for
+// bit, so only their size matters.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-namespace pmpp::transpose {
+namespace pmpp::transposition {
 
 // Strides are in elements. An input may have any (0 when expanded); the elements of an output must be distinct.
 struct Problem {
@@ -70,4 +70,4 @@ auto visit_element_size(int bytes, Visitor&& visitor) {
   }
 }
 
-}  // namespace pmpp::transpose
+}  // namespace pmpp::transposition

@@ -6,7 +6,7 @@
 #include "csrc/common/int_math.hpp"
 #include "csrc/padded_transpose/config.hpp"
 
-namespace pmpp::transpose {
+namespace pmpp::transposition {
 namespace {
 
 // Limits of a launch on every compute capability since 3.0. Kernels stride over the rest, so no size is refused.
@@ -118,4 +118,4 @@ std::vector<Algorithm> algorithms(int element_size, const DeviceFacts& device) {
   return result;
 }
 
-}  // namespace pmpp::transpose
+}  // namespace pmpp::transposition

@@ -10,7 +10,7 @@
 #include "csrc/common/device_facts.hpp"
 #include "csrc/padded_transpose/problem.hpp"
 
-namespace pmpp::transpose {
+namespace pmpp::transposition {
 
 // The steps of the ladder; kAuto asks for the fastest.
 enum class Algorithm : std::uint8_t { kAuto, kNaive, kShared, kPadded, kPadded16, kBlocked };
@@ -42,4 +42,4 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
 // The algorithms that move elements of this size on this device, in the order of the ladder, without kAuto.
 std::vector<Algorithm> algorithms(int element_size, const DeviceFacts& device);
 
-}  // namespace pmpp::transpose
+}  // namespace pmpp::transposition

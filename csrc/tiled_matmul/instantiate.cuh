@@ -1,5 +1,5 @@
-// Starts the kernel that a plan names, for one element type. Included by one .cu file a dtype, so that they compile side
-// by side.
+// Starts the kernel that a plan names, for one element type. Included by one .cu file a dtype, so that they compile
+// side by side.
 #pragma once
 
 #include "csrc/tiled_matmul/launch.hpp"

@@ -1,8 +1,9 @@
 // naive: one thread an output element; both operands come from global memory for every product, 2 * k reads for
 // 2 * k FLOPs, so 0.25 FLOP/B in float32. The first step of the ladder, and the reference of the others.
 //
-// Tiling: a block of 16 x 16 threads owns 16 x 16 outputs; threadIdx.x walks along n, so that reads of a row-major b and
-// writes of d are coalesced. Rows on grid.x, columns on y, batch on z; each axis strides on where the grid was clamped.
+// Tiling: a block of 16 x 16 threads owns 16 x 16 outputs; threadIdx.x walks along n, so that reads of a row-major b
+// and writes of d are coalesced. Rows on grid.x, columns on y, batch on z; each axis strides on where the grid was
+// clamped.
 #pragma once
 
 #include "csrc/tiled_matmul/config.hpp"

@@ -9,7 +9,8 @@
 
 namespace pmpp::matmul {
 
-// Strides are in elements and may be anything: 0 (expanded), larger than the row (sliced), in either order (transposed).
+// Strides are in elements and may be anything: 0 (expanded), larger than the row (sliced), in either order
+// (transposed).
 struct Operand {
   const void* data = nullptr;
   std::int64_t row_stride = 0, col_stride = 0, batch_stride = 0;
@@ -31,7 +32,7 @@ constexpr Scalar scalar(std::int64_t value) { return {static_cast<double>(value)
 struct Problem {
   DType dtype = DType::kFloat32;
   std::int64_t m = 0, n = 0, k = 0, batch = 1;  // a is m x k, b is k x n, c and d are m x n; 0 is allowed
-  Operand a, b, c;                              // c: row stride 0 makes it a bias; never read when beta is 0 or data is null
+  Operand a, b, c;  // c: row stride 0 makes it a bias; never read when beta is 0 or data is null
   Result d;
   Scalar alpha = scalar(1), beta = scalar(0);
 };

@@ -1,8 +1,8 @@
-// The body that tiled and tiled_dynamic share: a block of kWidth x kWidth threads multiplies through one tile of a and one
-// of b in shared memory, so that each element is read from global memory once for kWidth products.
+// The body that tiled and tiled_dynamic share: a block of kWidth x kWidth threads multiplies through one tile of a and
+// one of b in shared memory, so that each element is read from global memory once for kWidth products.
 //
-// Phases: k is walked in steps of kWidth. Barrier 1, after loading: all threads of the block arrive and wait, then every
-// thread may read both tiles. Barrier 2, after computing: all arrive and wait, then the tiles may be overwritten.
+// Phases: k is walked in steps of kWidth. Barrier 1, after loading: all threads of the block arrive and wait, then
+// every thread may read both tiles. Barrier 2, after computing: all arrive and wait, then the tiles may be overwritten.
 // Bounds: a thread whose output lies outside d still loads for its neighbours, so loading and computing are checked on
 // their own; what lies outside a or b is filled with zero in both tiles, and 0 * 0 leaves every sum as it was.
 // Rows on grid.x, columns on y, batch on z; each axis strides on where the grid was clamped. Precondition: blockDim =

@@ -1,5 +1,5 @@
-// tiled_dynamic: as tiled.cuh, but the width of the tile (8, 16 or 32) is chosen at run time from what the device offers
-// a block, and both tiles live in one buffer of dynamic shared memory: 8 FLOP/B in float32 at width 32.
+// tiled_dynamic: as tiled.cuh, but the width of the tile (8, 16 or 32) is chosen at run time from what the device
+// offers a block, and both tiles live in one buffer of dynamic shared memory: 8 FLOP/B in float32 at width 32.
 //
 // The second half of the buffer starts width * width *elements* after the first; adding that count to a byte pointer
 // would overlap the halves for every type wider than a byte.

@@ -13,9 +13,9 @@
 namespace pmpp::test {
 namespace {
 
-using transpose::Algorithm;
-using transpose::Plan;
-using transpose::Problem;
+using transposition::Algorithm;
+using transposition::Plan;
+using transposition::Problem;
 
 constexpr Algorithm kLadder[] = {Algorithm::kNaive, Algorithm::kShared, Algorithm::kPadded, Algorithm::kPadded16};
 
@@ -23,7 +23,7 @@ constexpr Algorithm kLadder[] = {Algorithm::kNaive, Algorithm::kShared, Algorith
 ExecuteTranspose on_cuda(Algorithm algorithm, bool one_block = false) {
   return [=](TransposeData& data) {
     Problem problem = data.problem();
-    auto plan = transpose::select(problem, current_device_facts(), algorithm);
+    auto plan = transposition::select(problem, current_device_facts(), algorithm);
     ASSERT_TRUE(plan) << to_string(problem);
     ASSERT_EQ(plan->algorithm, algorithm);
     if (one_block) {
@@ -33,7 +33,7 @@ ExecuteTranspose on_cuda(Algorithm algorithm, bool one_block = false) {
     const DeviceMemory workspace(std::vector<std::byte>(static_cast<std::size_t>(plan->workspace_bytes)));
     problem.in = in.at(data.in.offset_bytes());
     problem.out = out.at(data.out.offset_bytes());
-    PMPP_ASSERT_CUDA(transpose::launch(*plan, problem, workspace.at(0), nullptr)) << to_string(problem);
+    PMPP_ASSERT_CUDA(transposition::launch(*plan, problem, workspace.at(0), nullptr)) << to_string(problem);
     PMPP_ASSERT_CUDA(cudaDeviceSynchronize()) << to_string(*plan) << " " << to_string(problem);
     out.read(data.out.storage);
   };
@@ -48,7 +48,7 @@ class CudaTranspose : public NeedsCuda<::testing::TestWithParam<std::tuple<Algor
 INSTANTIATE_TEST_SUITE_P(All, CudaTranspose,
                          ::testing::Combine(::testing::ValuesIn(kLadder), ::testing::ValuesIn(kElementSizes)),
                          [](const auto& info) {
-                           return std::string(transpose::algorithm_name(std::get<0>(info.param))) + "_" +
+                           return std::string(transposition::algorithm_name(std::get<0>(info.param))) + "_" +
                                   std::to_string(std::get<1>(info.param)) + "_bytes";
                          });
 
@@ -61,7 +61,7 @@ TEST_P(CudaTranspose, OneBlockStridesOverEverything) {
 class CudaTransposeLaunch : public NeedsCuda<::testing::TestWithParam<Algorithm>> {};
 
 INSTANTIATE_TEST_SUITE_P(All, CudaTransposeLaunch, ::testing::ValuesIn(kLadder),
-                         [](const auto& info) { return std::string(transpose::algorithm_name(info.param)); });
+                         [](const auto& info) { return std::string(transposition::algorithm_name(info.param)); });
 
 // More row tiles than grid.y or grid.z could hold, and more column tiles and batches than they do hold.
 TEST_P(CudaTransposeLaunch, MoreThan65535TilesOnEachAxis) {
@@ -83,9 +83,9 @@ TEST_P(CudaTransposeLaunch, ElementsBeyond32BitOffsets) {
     PMPP_ASSERT_CUDA(cudaMemcpy(base + offset, &value, 1, cudaMemcpyHostToDevice));
   }
   const Problem problem = FarTranspose::problem(base);
-  const auto plan = transpose::select(problem, current_device_facts(), GetParam());
+  const auto plan = transposition::select(problem, current_device_facts(), GetParam());
   ASSERT_TRUE(plan);
-  PMPP_ASSERT_CUDA(transpose::launch(*plan, problem, nullptr, nullptr));
+  PMPP_ASSERT_CUDA(transposition::launch(*plan, problem, nullptr, nullptr));
   PMPP_ASSERT_CUDA(cudaDeviceSynchronize());
   for (const auto& [offset, expected] : FarTranspose::kOutputs) {
     std::int8_t actual = 0;
@@ -98,7 +98,7 @@ TEST_P(CudaTransposeLaunch, ElementsBeyond32BitOffsets) {
 TEST_P(CudaTransposeLaunch, IsCapturedOnItsStream) {
   const auto captured = [this](TransposeData& data) {
     Problem problem = data.problem();
-    const auto plan = transpose::select(problem, current_device_facts(), GetParam());
+    const auto plan = transposition::select(problem, current_device_facts(), GetParam());
     ASSERT_TRUE(plan);
     const DeviceMemory in(data.in.storage), out(data.out.storage);
     problem.in = in.at(data.in.offset_bytes());
@@ -108,7 +108,7 @@ TEST_P(CudaTransposeLaunch, IsCapturedOnItsStream) {
     cudaGraphExec_t executable = nullptr;
     PMPP_ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     PMPP_ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    PMPP_ASSERT_CUDA(transpose::launch(*plan, problem, nullptr, stream));
+    PMPP_ASSERT_CUDA(transposition::launch(*plan, problem, nullptr, stream));
     PMPP_ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
     std::size_t nodes = 0;
     PMPP_ASSERT_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
@@ -133,12 +133,12 @@ class CudaTransposeErrors : public NeedsCuda<::testing::Test> {};
 TEST_F(CudaTransposeErrors, WrongPlansAndElementSizesAreRefused) {
   TransposeData data(TransposeCase{4, 5, 6});
   Problem problem = data.problem();
-  const auto cpu_plan = transpose::select(problem, cpu_facts(1), Algorithm::kNaive);
-  const auto cuda_plan = transpose::select(problem, current_device_facts(), Algorithm::kNaive);
+  const auto cpu_plan = transposition::select(problem, cpu_facts(1), Algorithm::kNaive);
+  const auto cuda_plan = transposition::select(problem, current_device_facts(), Algorithm::kNaive);
   ASSERT_TRUE(cpu_plan && cuda_plan);
-  EXPECT_EQ(transpose::launch(*cpu_plan, problem, nullptr, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(transposition::launch(*cpu_plan, problem, nullptr, nullptr), cudaErrorInvalidValue);
   problem.element_size = 3;
-  EXPECT_EQ(transpose::launch(*cuda_plan, problem, nullptr, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(transposition::launch(*cuda_plan, problem, nullptr, nullptr), cudaErrorInvalidValue);
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
   check(on_cuda(Algorithm::kNaive), TransposeCase{4, 5, 6});
 }

@@ -40,8 +40,8 @@ struct TransposeData {
                  Buffer::kGuard);
   }
 
-  transpose::Problem problem() {
-    transpose::Problem p{};
+  transposition::Problem problem() {
+    transposition::Problem p{};
     p.element_size = spec.element_size;
     p.m = spec.m, p.n = spec.n, p.batch = spec.batch;
     p.in = std::as_const(in).data();
@@ -120,8 +120,8 @@ struct FarTranspose {
   static constexpr Cell kInputs[] = {{0, 1}, {1, 2}, {kFar, 3}, {kFar + 1, 4}};
   static constexpr Cell kOutputs[] = {{2, 1}, {3, 3}, {kFar + 2, 2}, {kFar + 3, 4}};
 
-  static transpose::Problem problem(std::int8_t* base) {
-    transpose::Problem p{};
+  static transposition::Problem problem(std::int8_t* base) {
+    transposition::Problem p{};
     p.element_size = 1;
     p.m = p.n = 2;
     p.in = base, p.in_row_stride = kFar, p.in_col_stride = 1;

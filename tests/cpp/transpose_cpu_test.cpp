@@ -11,12 +11,12 @@
 namespace pmpp::test {
 namespace {
 
-using transpose::Algorithm;
-using transpose::Plan;
-using transpose::Problem;
+using transposition::Algorithm;
+using transposition::Plan;
+using transposition::Problem;
 
 Plan plan_for(const Problem& problem, Algorithm algorithm) {
-  const auto plan = transpose::select(problem, cpu_facts(2), algorithm);
+  const auto plan = transposition::select(problem, cpu_facts(2), algorithm);
   EXPECT_TRUE(plan) << to_string(problem);
   return plan.value_or(Plan{});
 }
@@ -29,7 +29,7 @@ class TransposeCpu : public ::testing::TestWithParam<std::tuple<Algorithm, int>>
     return [algorithm = algorithm()](TransposeData& data) {
       const Problem problem = data.problem();
       const Plan plan = plan_for(problem, algorithm);
-      transpose::run_cpu(plan, problem, 0, plan.tasks);
+      transposition::run_cpu(plan, problem, 0, plan.tasks);
     };
   }
 };
@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(All, TransposeCpu,
                          ::testing::Combine(::testing::Values(Algorithm::kNaive, Algorithm::kBlocked),
                                             ::testing::ValuesIn(kElementSizes)),
                          [](const auto& info) {
-                           return std::string(transpose::algorithm_name(std::get<0>(info.param))) + "_" +
+                           return std::string(transposition::algorithm_name(std::get<0>(info.param))) + "_" +
                                   std::to_string(std::get<1>(info.param)) + "_bytes";
                          });
 
@@ -55,14 +55,14 @@ TEST_P(TransposeCpu, AnyPartitionOfTheTasksGivesTheSameBytes) {
 
   TransposeData backwards(spec);
   for (std::int64_t task = plan.tasks; task-- > 0;) {
-    transpose::run_cpu(plan, backwards.problem(), task, task + 1);
+    transposition::run_cpu(plan, backwards.problem(), task, task + 1);
   }
   EXPECT_EQ(whole.out.storage, backwards.out.storage);
 
   TransposeData threaded(spec);
   const Problem problem = threaded.problem();
-  std::thread other([&] { transpose::run_cpu(plan, problem, 0, plan.tasks / 2); });
-  transpose::run_cpu(plan, problem, plan.tasks / 2, plan.tasks);
+  std::thread other([&] { transposition::run_cpu(plan, problem, 0, plan.tasks / 2); });
+  transposition::run_cpu(plan, problem, plan.tasks / 2, plan.tasks);
   other.join();
   EXPECT_EQ(whole.out.storage, threaded.out.storage);
 }
@@ -71,8 +71,8 @@ TEST_P(TransposeCpu, AnEmptyRangeOfTasksWritesNothing) {
   TransposeData data(TransposeCase{size(), 9, 10});
   const Buffer untouched = data.out;
   const Plan plan = plan_for(data.problem(), algorithm());
-  transpose::run_cpu(plan, data.problem(), 0, 0);
-  transpose::run_cpu(plan, data.problem(), plan.tasks, plan.tasks);
+  transposition::run_cpu(plan, data.problem(), 0, 0);
+  transposition::run_cpu(plan, data.problem(), plan.tasks, plan.tasks);
   EXPECT_EQ(untouched.storage, data.out.storage);
 }
 
@@ -90,7 +90,7 @@ TEST(TransposeCpuFar, ElementsBeyond32BitOffsets) {
     }
     const Problem problem = FarTranspose::problem(base);
     const Plan plan = plan_for(problem, algorithm);
-    transpose::run_cpu(plan, problem, 0, plan.tasks);
+    transposition::run_cpu(plan, problem, 0, plan.tasks);
     for (const auto& [offset, value] : FarTranspose::kOutputs) {
       EXPECT_EQ(base[offset], value) << to_string(plan) << " at " << offset;
     }

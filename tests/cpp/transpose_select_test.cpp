@@ -9,7 +9,7 @@
 
 #include "csrc/common/int_math.hpp"
 
-namespace pmpp::transpose {
+namespace pmpp::transposition {
 namespace {
 
 constexpr std::int64_t kMaxGridX = 2147483647;
@@ -231,4 +231,4 @@ TEST(TransposePrinting, AProblemIsOneLineWithItsSizes) {
 }
 
 }  // namespace
-}  // namespace pmpp::transpose
+}  // namespace pmpp::transposition

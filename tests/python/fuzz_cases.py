@@ -2,9 +2,9 @@
 
 import json
 
+import oracle
 import torch
 
-import oracle
 import torch_pmpp
 
 REPEAT = "python -m pytest -q tests/python/test_fuzz.py --fuzz-case '{}'"

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy
 import torch
-
 from support import INTEGER_DTYPES, name_of
 
 # A layout says where element (i, j) of an r x c matrix lies: (row stride, column stride, first element).
@@ -26,7 +25,15 @@ LAYOUTS: dict[str, Callable[[int, int], tuple[int, int, int]]] = {
 # As the case list names them: whether a and b lie transposed.
 CASE_LAYOUTS = {"N": "row_major", "T": "column_major"}
 # Layouts in which no two elements share an address: a result can lie so.
-RESULT_LAYOUTS = ("row_major", "column_major", "odd_base", "sliced", "column_major_sliced", "stepped", "negative_offset")
+RESULT_LAYOUTS = (
+    "row_major",
+    "column_major",
+    "odd_base",
+    "sliced",
+    "column_major_sliced",
+    "stepped",
+    "negative_offset",
+)
 
 
 def extent(rows: int, columns: int, row_stride: int, column_stride: int, offset: int) -> int:
@@ -118,9 +125,23 @@ def host(x: torch.Tensor) -> torch.Tensor:
 
 
 def exact_integer_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The product modulo 2^bits, by NumPy's 64-bit integers (which wrap around, and 2^bits divides 2^64)."""
-    words = host(a).long().numpy() @ host(b).long().numpy()
-    return torch.from_numpy(words).to(a.dtype)
+    """The product modulo 2^bits, where a and b are.
+
+    By limbs of 16 bits: a sum of K products of two limbs is below K * 2^32 and so exact in float64, which multiplies
+    fast everywhere (64-bit integers do not, and CUDA has no integer product at all). Limb products are added up as
+    int64, which wraps around, and 2^bits divides 2^64.
+    """
+    assert a.shape[1] <= 1 << 21, "a float64 sum would round"
+    bits = torch.iinfo(a.dtype).bits
+    shifts = range(0, bits, 16)
+    a_limbs = [((a.long() >> shift) & 0xFFFF).double() for shift in shifts]
+    b_limbs = [((b.long() >> shift) & 0xFFFF).double() for shift in shifts]
+    total = torch.zeros(a.shape[0], b.shape[1], dtype=torch.int64, device=a.device)
+    for i, left in enumerate(a_limbs):
+        for j, right in enumerate(b_limbs):
+            if 16 * (i + j) < bits:
+                total += torch.mm(left, right).long() << (16 * (i + j))
+    return total.to(a.dtype)
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
@@ -169,12 +190,12 @@ def describe(a: torch.Tensor, b: torch.Tensor) -> str:
 def assert_product(result: torch.Tensor, a: torch.Tensor, b: torch.Tensor, on_device: bool = False) -> None:
     """The result is a @ b: exactly for integers, within the error bound of float64 arithmetic otherwise."""
     assert result.shape == (a.shape[0], b.shape[1]), describe(a, b)
-    assert result.dtype == a.dtype and result.device == a.device, describe(a, b)
-    if a.dtype in INTEGER_DTYPES:
-        assert_same_bits(host(result), exact_integer_product(a, b), describe(a, b))
-        return
+    assert (result.dtype, result.device) == (a.dtype, a.device), describe(a, b)
     if not on_device:
         result, a, b = host(result), host(a), host(b)
+    if a.dtype in INTEGER_DTYPES:
+        assert_same_bits(result, exact_integer_product(a, b), describe(a, b))
+        return
     exact = torch.mm(_wide(a), _wide(b))
     error = (_wide(result) - exact).abs()
     bound = error_bound(a, b, exact)
@@ -210,7 +231,7 @@ def assert_transposed_bytes(result: torch.Tensor, expected: torch.Tensor, x: tor
     """The result holds exactly these bytes, (columns, rows, element size), in fresh row-major memory."""
     what = f"x {tuple(x.shape)} strides {x.stride()} offset {x.storage_offset()} {x.dtype} on {x.device}"
     assert tuple(result.shape) == tuple(expected.shape[:-1]), what
-    assert result.dtype == x.dtype and result.device == x.device, what
+    assert (result.dtype, result.device) == (x.dtype, x.device), what
     assert_fresh_row_major(result, x)
     got = raw_bytes(result)
     if not torch.equal(got, expected.flatten()):
@@ -224,7 +245,8 @@ def assert_fresh_row_major(result: torch.Tensor, *inputs: torch.Tensor) -> None:
     assert result.stride() == torch.empty(result.shape, device="meta").stride()
     assert result.storage_offset() == 0
     assert not result._is_view()
-    assert not result.is_conj() and not result.is_neg()
+    assert not result.is_conj()
+    assert not result.is_neg()
     for x in inputs:
         assert result is not x
         if result.numel() and x.numel():

@@ -66,7 +66,7 @@ def on_each_algorithm(op: str, dtypes: Iterable[torch.dtype], devices: Iterable[
         for dtype in dtypes:
             for algorithm in algorithms(op, device, dtype):
                 params.append(pytest.param(device, dtype, algorithm, id=f"{device}-{name_of(dtype)}-{algorithm}"))
-    return pytest.mark.parametrize("device,dtype,algorithm", params)
+    return pytest.mark.parametrize(("device", "dtype", "algorithm"), params)
 
 
 def edge_shapes(sizes=EDGE_SIZES) -> list[tuple[int, int, int]]:

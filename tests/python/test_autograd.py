@@ -1,13 +1,13 @@
 """Autograd of both operators: values, order, economy and safety, on every algorithm."""
 
+import oracle
 import pytest
 import torch
+from support import FLOATING_DTYPES, INTEGER_DTYPES, on_each_algorithm, on_each_device
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import oracle
 import torch_pmpp
-from support import FLOATING_DTYPES, INTEGER_DTYPES, on_each_algorithm, on_each_device
 
 CHECKED = (torch.float64, torch.complex128)
 MATMUL = torch.ops.pmpp.tiled_matmul
@@ -43,13 +43,16 @@ def test_row_autograd_matmul_gradcheck_and_gradgradcheck(device, dtype, algorith
         assert gradcheck(call, (a, b))
         assert gradgradcheck(call, (a, b))
     a, b = leaf(3, 4, dtype, device, "column_major"), leaf(4, 5, dtype, device, "sliced")
-    assert gradcheck(call, (a, b)) and gradgradcheck(call, (a, b))
+    assert gradcheck(call, (a, b))
+    assert gradgradcheck(call, (a, b))
     for wanted in (0, 1):  # only one of the two
         a, b = leaf(3, 4, dtype, device), leaf(4, 2, dtype, device)
         (a, b)[1 - wanted].requires_grad_(False)
-        assert gradcheck(call, (a, b)) and gradgradcheck(call, (a, b))
+        assert gradcheck(call, (a, b))
+        assert gradgradcheck(call, (a, b))
     a = leaf(3, 3, dtype, device)
-    assert gradcheck(lambda x: call(x, x), (a,)) and gradgradcheck(lambda x: call(x, x), (a,))
+    assert gradcheck(lambda x: call(x, x), (a,))
+    assert gradgradcheck(lambda x: call(x, x), (a,))
 
 
 @on_each_algorithm("padded_transpose", CHECKED)
@@ -59,10 +62,13 @@ def test_row_transpose_autograd_gradcheck_and_gradgradcheck(device, dtype, algor
 
     for shape in ((3, 4), (1, 3), (3, 1), (0, 2), (5,), ()):
         x = torch.randn(shape, dtype=dtype, device=device, requires_grad=True)
-        assert gradcheck(call, (x,)) and gradgradcheck(call, (x,))
+        assert gradcheck(call, (x,))
+        assert gradgradcheck(call, (x,))
     x = leaf(3, 4, dtype, device, "column_major")
-    assert gradcheck(call, (x,)) and gradgradcheck(call, (x,))
-    assert gradcheck(lambda x: call(x) * x.t(), (x,)) and gradgradcheck(lambda x: call(x) * x.t(), (x,))
+    assert gradcheck(call, (x,))
+    assert gradgradcheck(call, (x,))
+    assert gradcheck(lambda x: call(x) * x.t(), (x,))
+    assert gradgradcheck(lambda x: call(x) * x.t(), (x,))
 
 
 @on_each_algorithm("tiled_matmul", FLOATING_DTYPES)
@@ -72,13 +78,15 @@ def test_row_autograd_gradients_of_every_dtype_to_the_last_bit(device, dtype, al
     values = [oracle.matrix(*shape, dtype, device, fill=fill) for shape in ((17, 9), (9, 33), (17, 33))]
     a, b = (x.clone().requires_grad_() for x in values[:2])
     result = MATMUL(a, b, algorithm=algorithm)
-    assert result.requires_grad and not result.is_leaf
+    assert result.requires_grad
+    assert not result.is_leaf
     result.backward(values[2])
     wide = torch.complex128 if dtype.is_complex else torch.float64
     wide_a, wide_b = (x.to(wide).requires_grad_() for x in values[:2])
     torch.mm(wide_a, wide_b).backward(values[2].to(wide))
     for ours, theirs in ((a, wide_a), (b, wide_b)):
-        assert ours.grad.dtype == dtype and ours.grad.shape == ours.shape
+        assert ours.grad.dtype == dtype
+        assert ours.grad.shape == ours.shape
         assert torch.equal(ours.grad.to(wide), theirs.grad)
 
 
@@ -118,35 +126,40 @@ def test_row_autograd_only_the_gradients_that_are_asked_for(device):
     assert len(counter.calls) == 1
 
 
+def shapes_saved_by(operator, *inputs):
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(tuple(x.shape)) or x, lambda x: x):
+        operator(*inputs).sum().backward()
+    return kept
+
+
 @on_each_device
 def test_row_autograd_saves_only_what_it_needs(device):
     """With one gradient wanted, the other operand alone is kept."""
     for needs_a in (True, False):
         a = torch.randn(3, 4, device=device, requires_grad=needs_a)
         b = torch.randn(4, 5, device=device, requires_grad=not needs_a)
-        kept = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(tuple(x.shape)) or x, lambda x: x):
-            MATMUL(a, b).sum().backward()
+        kept = shapes_saved_by(MATMUL, a, b)
         assert (tuple(b.shape) in kept, tuple(a.shape) in kept) == (needs_a, not needs_a)
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
-        TRANSPOSE(leaf(3, 4, torch.float32, device)).sum().backward()
-    assert kept == []
+    assert shapes_saved_by(TRANSPOSE, leaf(3, 4, torch.float32, device)) == []
 
 
 @on_each_device
 def test_row_autograd_nothing_is_recorded_without_need(device):
     a, b = torch.randn(3, 4, device=device), torch.randn(4, 5, device=device)
     for result in (MATMUL(a, b), TRANSPOSE(a)):
-        assert result.grad_fn is None and not result.requires_grad
+        assert result.grad_fn is None
+        assert not result.requires_grad
     a.requires_grad_()
     for context in (torch.no_grad(), torch.inference_mode()):
         with context:
             for result in (MATMUL(a, b), TRANSPOSE(a)):
-                assert result.grad_fn is None and not result.requires_grad
+                assert result.grad_fn is None
+                assert not result.requires_grad
     assert MATMUL(a.detach(), b).grad_fn is None
     for result in (MATMUL(a, b), TRANSPOSE(a)):
-        assert result.grad_fn is not None and result.requires_grad
+        assert result.grad_fn is not None
+        assert result.requires_grad
 
 
 @on_each_device

@@ -10,14 +10,14 @@ import re
 import subprocess
 import sys
 
+import fuzz_cases
 import hypothesis
 import pytest
 import torch
 from hypothesis import strategies as st
-
-import fuzz_cases
-import torch_pmpp
 from support import MATMUL_DTYPES, SIZED_DTYPES, algorithms, all_dtypes, name_of, on_each_device
+
+import torch_pmpp
 
 # Most sizes sit at the edges of tiles, the rest anywhere.
 SIZES = st.one_of(st.sampled_from((0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)), st.integers(0, 80))
@@ -27,7 +27,7 @@ SHARE = {"tiled_matmul": 0.6, "padded_transpose": 0.4}
 
 @st.composite
 def geometries(draw, rows, columns, injective=False):
-    """(row stride, column stride, offset): dense, pitched, stepped, or, for inputs, anything that may share addresses."""
+    """(row stride, column stride, offset): dense, pitched, stepped, or, for inputs, with addresses shared."""
     step, pad = draw(st.integers(1, 3)), draw(st.integers(0, 9))
     kinds = ["rows", "columns"] if injective else ["rows", "columns", "any"]
     kind = draw(st.sampled_from(kinds))
@@ -119,7 +119,8 @@ def test_a_failing_case_prints_one_line_that_repeats_it():
     with pytest.raises(pytest.fail.Exception) as caught:
         fuzz("tiled_matmul", "cpu", 100, picky)
     message = str(caught.value)
-    assert "\n" not in message and "more than twenty" in message
+    assert "\n" not in message
+    assert "more than twenty" in message
     command, text = re.fullmatch(r"repeat: (.*) --fuzz-case '(.*?)'  # .*", message).groups()
     assert json.loads(text)["k"] > 20
     root = pathlib.Path(__file__).resolve().parents[2]

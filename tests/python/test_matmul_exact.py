@@ -1,11 +1,9 @@
 """tiled_matmul: results that are known to the last bit, special values, poison and repetition."""
 
 import numpy
+import oracle
 import pytest
 import torch
-
-import oracle
-import torch_pmpp
 from support import (
     COMPLEX_DTYPES,
     FLOATING_DTYPES,
@@ -16,6 +14,8 @@ from support import (
     edge_shapes,
     on_each_algorithm,
 )
+
+import torch_pmpp
 
 OP = "tiled_matmul"
 
@@ -105,7 +105,9 @@ def test_row_accumulation_rounds_once_to_nearest_even(device, dtype, algorithm):
 def test_row_accumulation_results_overflow_to_infinity_and_reach_subnormals(device, dtype, algorithm):
     info = torch.finfo(dtype)
     largest, step = info.max, info.smallest_normal * info.eps
-    a = torch.tensor([[largest, largest], [-largest, -largest], [step, step], [largest, -largest]], dtype=dtype, device=device)
+    a = torch.tensor(
+        [[largest, largest], [-largest, -largest], [step, step], [largest, -largest]], dtype=dtype, device=device
+    )
     b = torch.ones(2, 3, dtype=dtype, device=device)
     result = oracle.host(matmul(a, b, algorithm)).double()
     if dtype == torch.float16:  # in bfloat16 the sum 2 * max leaves float32's range as well: infinity too
@@ -140,12 +142,16 @@ def test_row_dtypes_integers_at_the_ends_of_their_range(device, dtype, algorithm
     assert oracle.host(matmul(a, b, algorithm)).tolist() == expected
 
 
-def test_the_exact_oracle_itself_wraps_as_numpy_does():
+def test_the_exact_oracle_itself_agrees_with_python_and_numpy():
     a = torch.full((1, 3), 2**62 + 7, dtype=torch.int64)
     total = 3 * (2**62 + 7) ** 2 % 2**64
     assert int(oracle.exact_integer_product(a, a.t())) == int(numpy.uint64(total).astype(numpy.int64))
     b = torch.full((1, 2), -128, dtype=torch.int8)
     assert int(oracle.exact_integer_product(b, b.t())) == 0
+    for dtype in INTEGER_DTYPES:
+        a, b = oracle.matrix(9, 70, dtype), oracle.matrix(70, 8, dtype)
+        words = a.long().numpy() @ b.long().numpy()  # NumPy's integers wrap around
+        assert torch.equal(oracle.exact_integer_product(a, b), torch.from_numpy(words).to(dtype))
 
 
 # Places on both sides of the edges of tiles of 8, 16 and 32 in a 37 x 35 matrix.
@@ -187,7 +193,12 @@ def test_row_nan_inf_one_special_value_reaches_exactly_its_outputs(device, dtype
 @on_each_algorithm(OP, COMPLEX_DTYPES)
 def test_row_nan_inf_in_complex_numbers_stay_in_their_row_or_column(device, dtype, algorithm):
     m, k, n = 37, 35, 33
-    for special in (complex(float("nan"), 1), complex(1, float("nan")), complex(float("inf"), 0), complex(0, float("-inf"))):
+    for special in (
+        complex(float("nan"), 1),
+        complex(1, float("nan")),
+        complex(float("inf"), 0),
+        complex(0, float("-inf")),
+    ):
         for row, column in PLACES:
             a = oracle.matrix(m, k, dtype, device)
             b = oracle.matrix(k, n, dtype, device)

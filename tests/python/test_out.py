@@ -4,13 +4,13 @@ import random
 import re
 import warnings
 
+import oracle
 import pytest
 import torch
-
-import oracle
-import torch_pmpp
 from support import MATMUL_DTYPES, SIZED_DTYPES, on_each_algorithm, on_each_device
 from test_matmul_errors import raises
+
+import torch_pmpp
 
 MATMUL = torch.ops.pmpp.tiled_matmul
 TRANSPOSE = torch.ops.pmpp.padded_transpose
@@ -73,16 +73,24 @@ def test_row_out_of_a_wrong_shape_is_resized_with_the_warning_of_pytorch(device,
             out = torch.empty(shape, device=device)
             texts = warning_texts(lambda call=call, values=values, out=out: call(*values, out=out), capfd)
             assert texts == expected, shape
-            assert out.shape == theirs.shape and out.stride() == theirs.stride()
+            assert out.shape == theirs.shape
+            assert out.stride() == theirs.stride()
             assert torch.allclose(out, theirs if call is MATMUL else x.t(), atol=1e-5)
 
 
 @on_each_device
 def test_row_out_dtype_must_match_exactly(device):
     a = torch.randn(2, 3, device=device)
-    for dtype, name in ((torch.float64, "Double"), (torch.float16, "Half"), (torch.int32, "Int"), (torch.complex64, "ComplexFloat")):
+    for dtype, name in (
+        (torch.float64, "Double"),
+        (torch.float16, "Half"),
+        (torch.int32, "Int"),
+        (torch.complex64, "ComplexFloat"),
+    ):
         out = torch.empty(2, 2, dtype=dtype, device=device)
-        raises(RuntimeError, f"tiled_matmul: expected out to have dtype Float, but got {name}", MATMUL, a, a.t(), out=out)
+        raises(
+            RuntimeError, f"tiled_matmul: expected out to have dtype Float, but got {name}", MATMUL, a, a.t(), out=out
+        )
         with pytest.raises(RuntimeError):
             torch.mm(a, a.t(), out=out)
 
@@ -134,9 +142,11 @@ def test_row_out_in_the_same_storage_but_apart_is_accepted(device, where):
     expected = x.double() @ x.double()
     before = x.clone()
     MATMUL(x, x, out=out)
-    assert torch.allclose(out.double(), expected, atol=1e-5) and torch.equal(x, before)
+    assert torch.allclose(out.double(), expected, atol=1e-5)
+    assert torch.equal(x, before)
     TRANSPOSE(x, out=out)
-    assert torch.equal(out, before.t()) and torch.equal(x, before)
+    assert torch.equal(out, before.t())
+    assert torch.equal(x, before)
 
 
 @on_each_device
@@ -176,10 +186,14 @@ def test_row_out_overlap_is_decided_exactly(device):
     for _ in range(400):
         views = []
         for _ in range(2):
-            strides = numbers.choice(((1, 3), (3, 1), (2, 6), (6, 2), (9, 2), (2, 9), (4, 3), (7, 3), (5, 5), (0, 4), (8, 1)))
+            strides = numbers.choice(
+                ((1, 3), (3, 1), (2, 6), (6, 2), (9, 2), (2, 9), (4, 3), (7, 3), (5, 5), (0, 4), (8, 1))
+            )
             views.append(storage.as_strided((3, 3), strides, numbers.randrange(0, 24)))
         x, out = views
-        cells = [[v.storage_offset() + i * v.stride(0) + j * v.stride(1) for i in range(3) for j in range(3)] for v in views]
+        cells = [
+            [v.storage_offset() + i * v.stride(0) + j * v.stride(1) for i in range(3) for j in range(3)] for v in views
+        ]
         refused = len(set(cells[1])) < 9 or bool(set(cells[0]) & set(cells[1]))
         seen[refused] += 1
         for call in (lambda x=x, out=out: MATMUL(x, x, out=out), lambda x=x, out=out: TRANSPOSE(x, out=out)):
@@ -191,7 +205,10 @@ def test_row_out_overlap_is_decided_exactly(device):
     assert min(seen.values()) > 40
 
 
-GRAD_TEXT = r"{}\(\): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
+GRAD_TEXT = (
+    r"{}\(\): functions with out=... arguments don't support automatic differentiation, "
+    r"but one of the arguments requires grad."
+)
 
 
 @on_each_device
@@ -206,7 +223,9 @@ def test_row_out_with_requires_grad_is_refused_as_pytorch_does(device):
     with torch.no_grad():
         out = a.clone().requires_grad_()
         MATMUL(tracked, a, out=out)
-        assert torch.allclose(out, a @ a, atol=1e-5) and out.requires_grad and out.grad_fn is None
+        assert torch.allclose(out, a @ a, atol=1e-5)
+        assert out.requires_grad
+        assert out.grad_fn is None
         TRANSPOSE(tracked, out=out)
         assert torch.equal(out, a.t())
 
@@ -243,5 +262,7 @@ def test_row_out_with_the_conj_or_neg_bit_gets_the_right_values(device):
 def test_row_out_through_the_python_functions(device):
     a = torch.randn(3, 3, device=device)
     out = torch.empty_like(a)
-    assert torch_pmpp.tiled_matmul(a, a, out=out) is out and torch.allclose(out, a @ a, atol=1e-5)
-    assert torch_pmpp.padded_transpose(a, out=out) is out and torch.equal(out, a.t())
+    assert torch_pmpp.tiled_matmul(a, a, out=out) is out
+    assert torch.allclose(out, a @ a, atol=1e-5)
+    assert torch_pmpp.padded_transpose(a, out=out) is out
+    assert torch.equal(out, a.t())

@@ -1,14 +1,14 @@
 """Schemas, opcheck, meta kernels against real strides, symbolic sizes, fake CUDA tensors, a first torch.compile."""
 
+import oracle
 import pytest
 import torch
+from support import FLOATING_DTYPES, MATMUL_DTYPES, all_dtypes, on_each_algorithm, on_each_device
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.flop_counter import FlopCounterMode
 
-import oracle
 import torch_pmpp
-from support import FLOATING_DTYPES, MATMUL_DTYPES, all_dtypes, on_each_algorithm, on_each_device
 
 MATMUL = torch.ops.pmpp.tiled_matmul
 TRANSPOSE = torch.ops.pmpp.padded_transpose
@@ -33,7 +33,12 @@ def test_row_compile_operators_are_marked_compliant(overload):
 
 def opcheck_inputs(device, dtype):
     differentiable = dtype.is_floating_point or dtype.is_complex
-    for m, n, k, layout in ((3, 4, 5, "row_major"), (4, 2, 3, "column_major"), (0, 3, 2, "row_major"), (3, 2, 0, "row_major")):
+    for m, n, k, layout in (
+        (3, 4, 5, "row_major"),
+        (4, 2, 3, "column_major"),
+        (0, 3, 2, "row_major"),
+        (3, 2, 0, "row_major"),
+    ):
         a = oracle.matrix(m, k, dtype, device, layout)
         b = oracle.matrix(k, n, dtype, device, layout)
         yield a.requires_grad_(differentiable), b.requires_grad_(differentiable)
@@ -50,7 +55,9 @@ def test_row_compile_opcheck_padded_transpose(device, dtype, algorithm):
     for x, _ in opcheck_inputs(device, dtype):
         torch.library.opcheck(TRANSPOSE.default, (x,), {"algorithm": algorithm})
     for shape in ((), (3,)):
-        torch.library.opcheck(TRANSPOSE.default, (torch.ones(shape, device=device).to(dtype),), {"algorithm": algorithm})
+        torch.library.opcheck(
+            TRANSPOSE.default, (torch.ones(shape, device=device).to(dtype),), {"algorithm": algorithm}
+        )
 
 
 @on_each_algorithm("tiled_matmul", (torch.float32, torch.int32))
@@ -73,9 +80,15 @@ def test_row_compile_meta_agrees_with_real_results(device, dtype, algorithm):
             real = MATMUL(a, b, algorithm=algorithm)
             meta = MATMUL(a.to("meta"), b.to("meta"), algorithm=algorithm)
             assert meta.device.type == "meta"
-            assert (meta.shape, meta.stride(), meta.dtype, meta.storage_offset()) == (real.shape, real.stride(), dtype, 0)
+            assert (meta.shape, meta.stride(), meta.dtype, meta.storage_offset()) == (
+                real.shape,
+                real.stride(),
+                dtype,
+                0,
+            )
             out = torch.empty(n, m, dtype=dtype, device="meta").t()
-            assert MATMUL(a.to("meta"), b.to("meta"), algorithm=algorithm, out=out) is out and out.shape == (m, n)
+            assert MATMUL(a.to("meta"), b.to("meta"), algorithm=algorithm, out=out) is out
+            assert out.shape == (m, n)
 
 
 @on_each_device
@@ -91,7 +104,8 @@ def test_row_compile_meta_tensors_are_differentiable():
     a = torch.empty(3, 4, device="meta", requires_grad=True)
     b = torch.empty(4, 5, device="meta", requires_grad=True)
     TRANSPOSE(MATMUL(a, b)).sum().backward()
-    assert a.grad.shape == a.shape and b.grad.shape == b.shape
+    assert a.grad.shape == a.shape
+    assert b.grad.shape == b.shape
 
 
 def symbolic(mode, *tensors):
@@ -113,7 +127,8 @@ def test_row_compile_meta_keeps_symbolic_sizes():
         assert product.shape[1].node.expr == b.shape[1].node.expr
         assert transposed.shape[0].node.expr == x.shape[1].node.expr
         assert transposed.shape[1].node.expr == x.shape[0].node.expr
-        assert product.stride(0).node.expr == b.shape[1].node.expr and product.stride(1) == 1
+        assert product.stride(0).node.expr == b.shape[1].node.expr
+        assert product.stride(1) == 1
         assert not environment.replacements or all(not e.is_number for e in environment.replacements.values())
 
 
@@ -130,16 +145,22 @@ def test_row_compile_fake_cuda_tensors_need_no_gpu():
         for dtype in MATMUL_DTYPES:
             a, b = torch.empty(3, 4, dtype=dtype, device="cuda"), torch.empty(4, 5, dtype=dtype, device="cuda")
             for result in (MATMUL(a, b), MATMUL(b.t(), a.t()).t()):
-                assert result.device.type == "cuda" and result.shape == (3, 5) and result.dtype == dtype
+                assert result.device.type == "cuda"
+                assert result.shape == (3, 5)
+                assert result.dtype == dtype
             result = TRANSPOSE(a)
-            assert result.device.type == "cuda" and result.shape == (4, 3) and result.is_contiguous()
+            assert result.device.type == "cuda"
+            assert result.shape == (4, 3)
+            assert result.is_contiguous()
         for algorithm in ("naive", "tiled", "tiled_dynamic"):
             a = torch.empty(3, 3, device="cuda", requires_grad=True)
             result = MATMUL(a, a, algorithm=algorithm)
-            assert result.device.type == "cuda" and result.requires_grad
+            assert result.device.type == "cuda"
+            assert result.requires_grad
         with pytest.raises(RuntimeError) as caught:
             MATMUL(torch.empty(3, 4, device="cuda"), torch.empty(4, 5))
-        assert "cuda:0" in str(caught.value) and "cpu" in str(caught.value)
+        assert "cuda:0" in str(caught.value)
+        assert "cpu" in str(caught.value)
 
 
 COMPILED = (torch.float32, torch.complex64)
@@ -202,9 +223,11 @@ def test_row_profiling_flop_formula_is_that_of_mm(device):
 def test_introspection_lists_algorithms_that_run_and_plans_that_name_them(device, dtype, algorithm):
     a, b = oracle.matrix(33, 17, dtype, device), oracle.matrix(17, 9, dtype, device)
     plan = torch.ops.pmpp._tiled_matmul_plan(a, b, algorithm=algorithm)
-    assert plan and "\n" not in plan
+    assert plan
+    assert "\n" not in plan
     if algorithm != "auto":
         assert algorithm in plan
     names = torch_pmpp.algorithms("tiled_matmul", device, dtype)
-    assert "auto" not in names and len(set(names)) == len(names)
+    assert "auto" not in names
+    assert len(set(names)) == len(names)
     assert any(name in plan for name in names)

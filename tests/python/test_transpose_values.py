@@ -1,12 +1,12 @@
 """padded_transpose: every dtype, size and stride, bit for bit, always in fresh memory."""
 
+import oracle
 import pytest
 import torch
+from support import EDGE_SIZES, SIZED_DTYPES, all_dtypes, name_of, on_each_algorithm, on_each_device
 
-import oracle
 import torch_pmpp
 from benchmarks import cases
-from support import EDGE_SIZES, SIZED_DTYPES, all_dtypes, name_of, on_each_algorithm, on_each_device
 
 OP = "padded_transpose"
 ALL_DTYPES = all_dtypes()
@@ -87,7 +87,8 @@ def test_row_transpose_dtypes_nan_payloads_and_signed_zeros_survive(device, dtyp
     words.copy_(signalling | exponent)
     words[::3] |= torch.iinfo(part).min  # the sign bit
     words[1::5] = torch.iinfo(part).min  # minus zero
-    assert x.isnan().any() and info.bits
+    assert x.isnan().any()
+    assert info.bits
     expected = words.cpu().view(34, 19, -1).permute(1, 0, 2).contiguous().view(torch.uint8)
     check(x, expected, algorithm)
 
@@ -125,11 +126,17 @@ def test_row_transpose_parity_function_returns_the_view_that_pytorch_returns(dev
         x = oracle.matrix(rows, columns, torch.float32, device, layout)
         theirs = x.t().contiguous()
         ours = torch_pmpp.transpose(x)
-        assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
+        assert torch.equal(ours, theirs)
+        assert ours.stride() == theirs.stride()
         assert (ours.data_ptr() == x.data_ptr()) == (theirs.data_ptr() == x.data_ptr())
-    for x in (torch.arange(3.0, device=device), torch.tensor(2.0, device=device), torch.arange(6.0, device=device)[::2]):
+    for x in (
+        torch.arange(3.0, device=device),
+        torch.tensor(2.0, device=device),
+        torch.arange(6.0, device=device)[::2],
+    ):
         theirs, ours = x.t().contiguous(), torch_pmpp.transpose(x)
-        assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
+        assert torch.equal(ours, theirs)
+        assert ours.stride() == theirs.stride()
         assert (ours.data_ptr() == x.data_ptr()) == (theirs.data_ptr() == x.data_ptr())
 
 
@@ -138,11 +145,20 @@ def test_row_transpose_ranks_0d_and_1d_come_back_as_a_copy(device, dtype, algori
     size = dtype.itemsize
     raw = torch.randint(0, 2, (24 * size,), dtype=torch.uint8)
     storage = raw.clone().to(device).view(dtype)
-    for shape, strides, offset in (((), (), 0), ((), (), 3), ((7,), (1,), 0), ((7,), (3,), 2), ((7,), (0,), 1), ((0,), (1,), 0), ((1,), (5,), 0)):
+    for shape, strides, offset in (
+        ((), (), 0),
+        ((), (), 3),
+        ((7,), (1,), 0),
+        ((7,), (3,), 2),
+        ((7,), (0,), 1),
+        ((0,), (1,), 0),
+        ((1,), (5,), 0),
+    ):
         x = storage.as_strided(shape, strides, offset)
         expected = raw.as_strided((*shape, size), (*(s * size for s in strides), 1), offset * size).contiguous()
         result = torch_pmpp.padded_transpose(x, algorithm=algorithm)
-        assert result.shape == x.shape and result.dtype == dtype
+        assert result.shape == x.shape
+        assert result.dtype == dtype
         oracle.assert_fresh_row_major(result, x)
         assert torch.equal(oracle.raw_bytes(result), expected.flatten())
 
@@ -166,7 +182,9 @@ def test_row_transpose_conj_and_neg_views_are_resolved(device, dtype, algorithm)
 
 @on_each_algorithm(OP, (torch.float32,))
 def test_row_transpose_zero_tensors_are_materialised(device, dtype, algorithm):
-    result = torch_pmpp.padded_transpose(torch._efficientzerotensor((5, 7), dtype=dtype, device=device), algorithm=algorithm)
+    result = torch_pmpp.padded_transpose(
+        torch._efficientzerotensor((5, 7), dtype=dtype, device=device), algorithm=algorithm
+    )
     assert not result._is_zerotensor()
     assert torch.equal(result, torch.zeros(7, 5, dtype=dtype, device=device))
 
@@ -177,7 +195,9 @@ def test_poisoned_memory_is_written_everywhere(device, dtype, algorithm):
         x, expected = oracle.byte_matrix(rows, columns, dtype, device)
         for _ in range(3):
             # A freed block of the very size is what the next allocation of that size gets.
-            blocks = [torch.full((columns * rows * dtype.itemsize,), 0xA5, dtype=torch.uint8, device=device) for _ in range(4)]
+            blocks = [
+                torch.full((columns * rows * dtype.itemsize,), 0xA5, dtype=torch.uint8, device=device) for _ in range(4)
+            ]
             del blocks
             check(x, expected, algorithm)
         for layout in oracle.RESULT_LAYOUTS:
@@ -194,7 +214,8 @@ def test_row_transpose_determinism_and_inputs_left_alone(device, dtype, algorith
     before, version = x.clone().view(torch.uint8), x._version
     for _ in range(3):
         check(x, expected, algorithm)
-    assert torch.equal(x.contiguous().view(torch.uint8), before) and x._version == version
+    assert torch.equal(x.contiguous().view(torch.uint8), before)
+    assert x._version == version
 
 
 @on_each_device

@@ -1,5 +1,5 @@
-// naive walks along source rows and writes with a stride: every element written touches another cache line. blocked stays
-// within tiles whose lines, on both sides, fit the first-level cache.
+// naive walks along source rows and writes with a stride: every element written touches another cache line. blocked
+// stays within tiles whose lines, on both sides, fit the first-level cache.
 #include "csrc/padded_transpose/cpu/run.hpp"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include "csrc/common/int_math.hpp"
 #include "csrc/padded_transpose/config.hpp"
 
-namespace pmpp::transpose {
+namespace pmpp::transposition {
 namespace {
 
 // Part of one matrix: source rows [i, i_end), source columns [j, j_end).
@@ -68,4 +68,4 @@ void run_cpu(const Plan& plan, const Problem& problem, std::int64_t task_begin, 
   });
 }
 
-}  // namespace pmpp::transpose
+}  // namespace pmpp::transposition

@@ -6,9 +6,9 @@
 #include "csrc/padded_transpose/problem.hpp"
 #include "csrc/padded_transpose/select.hpp"
 
-namespace pmpp::transpose {
+namespace pmpp::transposition {
 
 // Runs tasks [task_begin, task_end) of plan.tasks. A task owns its part of the output alone.
 void run_cpu(const Plan& plan, const Problem& problem, std::int64_t task_begin, std::int64_t task_end);
 
-}  // namespace pmpp::transpose
+}  // namespace pmpp::transposition

@@ -1,5 +1,5 @@
-// blocked on the CPU: a task owns a tile of the result. For each slice of k it copies the tile's rows of a and columns of
-// b into small contiguous panels, widened to the accumulator's type, and multiplies those out of the cache. Copying
+// blocked on the CPU: a task owns a tile of the result. For each slice of k it copies the tile's rows of a and columns
+// of b into small contiguous panels, widened to the accumulator's type, and multiplies those out of the cache. Copying
 // makes every stride and every 16-bit type run at the speed of contiguous float32.
 #include <algorithm>
 
@@ -25,7 +25,8 @@ struct Scratch {
 
 // Copies rows x cols elements of a strided matrix, widened, and walks the source along its smaller stride.
 template <class T, class Acc>
-void pack(const T* source, std::int64_t row_stride, std::int64_t col_stride, int rows, int cols, Acc* panel, int pitch) {
+void pack(const T* source, std::int64_t row_stride, std::int64_t col_stride, int rows, int cols, Acc* panel,
+          int pitch) {
   if (row_stride < col_stride) {
     for (int j = 0; j < cols; ++j) {
       for (int i = 0; i < rows; ++i) panel[i * pitch + j] = widen(source[i * row_stride + j * col_stride]);
