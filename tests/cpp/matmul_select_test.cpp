@@ -105,14 +105,39 @@ TEST(MatmulSelect, RefusesTheOtherDevicesAlgorithms) {
   EXPECT_FALSE(select(problem_of(8, 8, 8), h200_facts(), Algorithm::kBlocked));
 }
 
-TEST(MatmulSelect, AutoIsTheTopOfTheLadder) {
-  const auto cpu = select(problem_of(8, 8, 8), cpu_facts(2), Algorithm::kAuto);
-  ASSERT_TRUE(cpu);
-  EXPECT_EQ(cpu->algorithm, Algorithm::kBlocked);
-  EXPECT_FALSE(cpu->is_cuda);
-  const auto cuda = select(problem_of(8, 8, 8), h200_facts(), Algorithm::kAuto);
-  ASSERT_TRUE(cuda);
-  EXPECT_EQ(cuda->algorithm, Algorithm::kTiledDynamic);
+TEST(MatmulSelect, AutoOnTheCpuIsBlocked) {
+  const auto plan = select(problem_of(8, 8, 8), cpu_facts(2), Algorithm::kAuto);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->algorithm, Algorithm::kBlocked);
+  EXPECT_FALSE(plan->is_cuda);
+}
+
+TEST(MatmulSelect, AutoOnCudaTakesWideTilesUnlessTheyLeaveHalfOfTheDeviceIdle) {
+  constexpr std::int64_t huge = std::int64_t{1} << 60;
+  const struct {
+    std::int64_t m, n, batch;
+    Algorithm expected;
+  } cases[] = {
+      {8, 8, 1, Algorithm::kTiled},
+      {0, 0, 0, Algorithm::kTiled},
+      {128, 128, 1, Algorithm::kTiled},           // 16 wide tiles
+      {1, 65 * 32, 1, Algorithm::kTiled},         // 65, one below half of 132
+      {1, 66 * 32, 1, Algorithm::kTiledDynamic},  // 66
+      {66 * 32, 1, 1, Algorithm::kTiledDynamic},
+      {128, 128, 5, Algorithm::kTiledDynamic},  // 80 over the batch
+      {1024, 1024, 1, Algorithm::kTiledDynamic},
+      {huge, huge, huge, Algorithm::kTiledDynamic}  // would overflow if multiplied out
+  };
+  for (const auto& c : cases) {
+    const auto plan = select(problem_of(c.m, c.n, 9, DType::kFloat32, c.batch), h200_facts(), Algorithm::kAuto);
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->algorithm, c.expected) << c.m << " " << c.n << " " << c.batch << ": " << to_string(*plan);
+  }
+  auto narrow = h200_facts();
+  narrow.max_threads_per_block = 64;  // neither a 16- nor a 32-wide tile
+  const auto plan = select(problem_of(8, 8, 8), narrow, Algorithm::kAuto);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->algorithm, Algorithm::kTiledDynamic);
 }
 
 TEST(MatmulSelect, IsPure) {
