@@ -20,8 +20,8 @@ constexpr int tile_bytes(int tile, int padding, int element_size) { return tile 
 inline constexpr int kNaiveCols = 32;
 inline constexpr int kNaiveRows = 8;
 
-// CPU: a task is 32 output rows by 256 output columns, walked in 32 x 32 tiles: at most 16 KiB for each side of a tile
-// of 16-byte elements, which a first-level cache holds.
+// CPU: a task is 32 output rows by 256 output columns, walked in 32 x 32 tiles: with padding
+// 16.5 KiB for 16-byte elements, which a first-level cache holds.
 inline constexpr int kCpuTile = 32;
 inline constexpr int kCpuTaskCols = 256;
 

@@ -1,8 +1,9 @@
-// naive walks along source rows and writes with a stride: every element written touches another cache line. blocked
-// stays within tiles whose lines, on both sides, fit the first-level cache.
+// naive walks along source rows and writes with a stride: every element written touches another cache line. blocked moves
+// tiles through a small padded buffer, so that whole runs are read and whole runs written.
 #include "csrc/padded_transpose/cpu/run.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "csrc/common/int_math.hpp"
 #include "csrc/padded_transpose/config.hpp"
@@ -38,16 +39,46 @@ void move_naive(const Arguments<E>& p, const Range& range) {
   }
 }
 
+// Stride and Size are integral constants for whole tiles of contiguous rows, which lets the compiler vectorise, and
+// integers for the rest.
+template <class E, class Stride, class Size>
+void move_tile(const E* in, std::int64_t in_row, Stride in_col, E* out, std::int64_t out_row, Stride out_col, Size rows,
+               Size cols) {
+  // Staged in a buffer of its own with one element of padding: with a pitch that is a power of two, all rows of a tile
+  // fall into the same few sets of the cache, and every line would be fetched again for each of its elements.
+  E tile[kCpuTile][kCpuTile + 1];
+  for (int i = 0; i < rows; ++i) {
+    for (int j = 0; j < cols; ++j) tile[i][j] = in[i * in_row + j * in_col];
+  }
+  for (int j = 0; j < cols; ++j) {
+    for (int i = 0; i < rows; ++i) out[j * out_row + i * out_col] = tile[i][j];
+  }
+}
+
 template <class E>
 void move_blocked(const Arguments<E>& p, const Range& range) {
   const E* in = p.in + range.batch * p.in_batch;
   E* out = p.out + range.batch * p.out_batch;
-  for (std::int64_t i0 = range.i; i0 < range.i_end; i0 += kCpuTile) {
-    const std::int64_t i_end = std::min(i0 + kCpuTile, range.i_end);
+  // A transposed view: source and destination run along the same direction, and nothing needs to change places.
+  if (p.in_row < p.in_col) {
     for (std::int64_t j = range.j; j < range.j_end; ++j) {
-      const E* source = in + j * p.in_col;
-      E* destination = out + j * p.out_row;
-      for (std::int64_t i = i0; i < i_end; ++i) destination[i * p.out_col] = source[i * p.in_row];
+      for (std::int64_t i = range.i; i < range.i_end; ++i) {
+        out[j * p.out_row + i * p.out_col] = in[i * p.in_row + j * p.in_col];
+      }
+    }
+    return;
+  }
+  const int cols = static_cast<int>(range.j_end - range.j);
+  for (std::int64_t i = range.i; i < range.i_end; i += kCpuTile) {
+    const int rows = static_cast<int>(std::min<std::int64_t>(kCpuTile, range.i_end - i));
+    const E* const tile_in = in + i * p.in_row + range.j * p.in_col;
+    E* const tile_out = out + range.j * p.out_row + i * p.out_col;
+    const std::integral_constant<int, kCpuTile> full;
+    if (rows == kCpuTile && cols == kCpuTile && p.in_col == 1 && p.out_col == 1) {
+      const std::integral_constant<int, 1> unit;
+      move_tile(tile_in, p.in_row, unit, tile_out, p.out_row, unit, full, full);
+    } else {
+      move_tile(tile_in, p.in_row, p.in_col, tile_out, p.out_row, p.out_col, rows, cols);
     }
   }
 }
