@@ -1,7 +1,12 @@
 """Options, the choice of devices and the random seed of the whole Python suite."""
 
+import os
 import pathlib
 import sys
+
+# Read when torch loads OpenMP. These are many tiny calls: idle threads that spin between them cost a busy machine
+# several times the whole suite.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch
