@@ -3,6 +3,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <string>
 
 #include "csrc/common/device_facts.hpp"
@@ -10,6 +11,10 @@
 namespace pmpp::ops {
 
 #ifdef PMPP_WITH_CUDA
+// Throws unless `data` is a multiple of `alignment` bytes: a kernel that reads elements from elsewhere ends the
+// process's use of the GPU. PyTorch's own allocations always are; memory of others, wrapped in a tensor, may not be.
+void check_alignment(const char* op, const char* name, const void* data, std::uintptr_t alignment);
+
 // Read from the driver once a device and process, then a table look-up.
 const DeviceFacts& cuda_device_facts(const c10::Device& device);
 

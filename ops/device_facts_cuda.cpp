@@ -6,6 +6,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "csrc/common/int_math.hpp"
 #include "ops/device_facts.h"
 
 namespace pmpp::ops {
@@ -46,6 +47,11 @@ const DeviceFacts& cuda_device_facts(const c10::Device& device) {
   Entry& entry = table[index];
   std::call_once(entry.read, [&] { entry.facts = read_facts(index); });
   return entry.facts;
+}
+
+void check_alignment(const char* op, const char* name, const void* data, std::uintptr_t alignment) {
+  TORCH_CHECK(is_aligned(data, alignment), op, ": expected the data of ", name, " to start at a multiple of ",
+              alignment, " bytes on a CUDA device, but it starts at ", data);
 }
 
 std::string launch_failure(const c10::Device& device, int error) {

@@ -3,6 +3,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 #include "csrc/padded_transpose/launch.hpp"
 #include "ops/device_facts.h"
 #include "ops/padded_transpose.h"
@@ -13,6 +15,9 @@ namespace {
 DeviceFacts facts(const c10::Device& device) { return cuda_device_facts(device); }
 
 void run(const transposition::Plan& plan, const transposition::Problem& problem, const c10::Device& device) {
+  const auto alignment = static_cast<std::uintptr_t>(std::min(problem.element_size, 8));
+  check_alignment("padded_transpose", "x", problem.in, alignment);
+  check_alignment("padded_transpose", "out", problem.out, alignment);
   const c10::cuda::CUDAGuard guard(device);
   at::Tensor workspace;
   if (plan.workspace_bytes > 0) {

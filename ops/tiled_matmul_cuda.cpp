@@ -13,6 +13,12 @@ namespace {
 DeviceFacts facts(const c10::Device& device) { return cuda_device_facts(device); }
 
 void run(const matmul::Plan& plan, const matmul::Problem& problem, const c10::Device& device) {
+  const auto size = static_cast<std::uintptr_t>(element_size(problem.dtype));
+  const bool complex = problem.dtype == DType::kComplex64 || problem.dtype == DType::kComplex128;
+  const std::uintptr_t alignment = complex ? size / 2 : size;
+  check_alignment("tiled_matmul", "a", problem.a.data, alignment);
+  check_alignment("tiled_matmul", "b", problem.b.data, alignment);
+  check_alignment("tiled_matmul", "out", problem.d.data, alignment);
   const c10::cuda::CUDAGuard guard(device);
   at::Tensor workspace;
   if (plan.workspace_bytes > 0) {

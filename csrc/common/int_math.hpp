@@ -16,4 +16,9 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return ceil_div(value, multiple) * multiple;
 }
 
+// Whether an address is a multiple of `bytes`.
+inline bool is_aligned(const void* address, std::uintptr_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
+}
+
 }  // namespace pmpp

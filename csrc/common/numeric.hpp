@@ -90,11 +90,34 @@ struct BFloat16 {
   }
 };
 
-// Two reals side by side, laid out as C and PyTorch lay out complex numbers. The alignment lets one load fetch both.
+// Two reals side by side, laid out as C and PyTorch lay out complex numbers. Not aligned to both: a tensor over foreign
+// memory may start at a multiple of one real.
 template <class T>
-struct alignas(2 * sizeof(T)) Complex {
+struct Complex {
   T re, im;
 };
+
+// Reads and writes elements in memory of the caller. On the CPU an element may start at any byte, as PyTorch's own
+// operators allow; a GPU faults unless it starts at a multiple of its alignment.
+template <class T>
+PMPP_HOST_DEVICE T load(const T* address) {
+#ifdef __CUDA_ARCH__
+  return *address;
+#else
+  T value;
+  memcpy(&value, static_cast<const void*>(address), sizeof(value));
+  return value;
+#endif
+}
+
+template <class T>
+PMPP_HOST_DEVICE void store(T* address, T value) {
+#ifdef __CUDA_ARCH__
+  *address = value;
+#else
+  memcpy(static_cast<void*>(address), &value, sizeof(value));
+#endif
+}
 
 template <class T>
 struct Accumulator {

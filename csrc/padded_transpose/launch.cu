@@ -1,3 +1,4 @@
+#include "csrc/common/int_math.hpp"
 #include "csrc/padded_transpose/launch.hpp"
 #include "csrc/padded_transpose/naive.cuh"
 #include "csrc/padded_transpose/tile.cuh"
@@ -37,6 +38,10 @@ cudaError_t launch(const Plan& plan, const Problem& problem, void* workspace, cu
   if (!plan.is_cuda || !is_element_size(problem.element_size)) return cudaErrorInvalidValue;
   if (plan.workspace_bytes > 0 && workspace == nullptr) return cudaErrorInvalidValue;
   if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return cudaSuccess;
+  // Strides count elements, so that the first of each tells the alignment of all.
+  if (problem.element_size == 16 && is_aligned(problem.in, 16) && is_aligned(problem.out, 16)) {
+    return launch_typed<AlignedBytes16>(plan, problem, stream);
+  }
   return visit_element_size(problem.element_size, [&]<class E>() { return launch_typed<E>(plan, problem, stream); });
 }
 

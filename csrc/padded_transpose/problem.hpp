@@ -9,7 +9,7 @@ namespace pmpp::transposition {
 
 // Strides are in elements. An input may have any (0 when expanded); the elements of an output must be distinct.
 struct Problem {
-  int element_size = 0;  // bytes: 1, 2, 4, 8 or 16; both pointers are multiples of it
+  int element_size = 0;  // bytes: 1, 2, 4, 8 or 16
   std::int64_t m = 0, n = 0, batch = 1;
   const void* in = nullptr;
   std::int64_t in_row_stride = 0, in_col_stride = 0, in_batch_stride = 0;  // row: a step of i; col: a step of j
@@ -24,8 +24,12 @@ constexpr bool is_element_size(std::int64_t bytes) {
   return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16;
 }
 
-// 16 bytes that no built-in type of standard C++ covers.
-struct alignas(16) Bytes16 {
+// 16 bytes, which no built-in type of standard C++ covers. PyTorch's complex128 may start at a multiple of 8 bytes;
+// where it starts at a multiple of 16, a GPU moves it in one access.
+struct Bytes16 {
+  std::uint64_t low, high;
+};
+struct alignas(16) AlignedBytes16 {
   std::uint64_t low, high;
 };
 

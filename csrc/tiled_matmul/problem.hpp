@@ -57,8 +57,10 @@ struct Arguments {
   // Writes one element of the result from its finished sum: the only rounding of the whole product.
   PMPP_HOST_DEVICE void store(std::int64_t batch_index, std::int64_t row, std::int64_t col, Acc sum) const {
     if (scaled) sum = scale(alpha, sum);
-    if (c != nullptr) sum = add(sum, scale(beta, widen(c[batch_index * c_batch + row * c_row + col * c_col])));
-    d[batch_index * d_batch + row * d_row + col * d_col] = narrow<T>(sum);
+    if (c != nullptr) {
+      sum = add(sum, scale(beta, widen(load(c + batch_index * c_batch + row * c_row + col * c_col))));
+    }
+    pmpp::store(d + batch_index * d_batch + row * d_row + col * d_col, narrow<T>(sum));
   }
 };
 

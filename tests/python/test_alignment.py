@@ -62,3 +62,74 @@ def test_row_strides_bases_aligned_to_half_an_element(op, dtype, algorithm):
         check=False,
     )
     assert run.returncode == 0, f"exit status {run.returncode} (-11: crashed)\n{run.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("op", ["tiled_matmul", "padded_transpose"])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.float32, torch.float64, torch.complex128, torch.int16, torch.int64]
+)
+def test_row_strides_bases_at_any_byte_on_the_cpu(op, dtype):
+    """PyTorch's CPU operators accept memory that starts at an odd byte, so ours do."""
+    rows, columns = 37, 41
+    aligned = torch.randint(-9, 10, (rows, columns)).to(dtype)
+    memory = bytearray(aligned.numel() * dtype.itemsize + 16)
+    address = torch.frombuffer(memory, dtype=torch.uint8).data_ptr()
+    offset = 1 if address % 2 == 0 else 2
+    start = memoryview(memory)[offset : offset + aligned.numel() * dtype.itemsize]
+    start[:] = aligned.numpy().tobytes()
+    x = torch.frombuffer(memory, dtype=dtype, count=aligned.numel(), offset=offset).view(rows, columns)
+    assert x.data_ptr() % 2 == 1
+    for algorithm in torch_pmpp.algorithms(op, "cpu", dtype):
+        if op == "tiled_matmul":
+            got = torch_pmpp.tiled_matmul(x, x.t(), algorithm=algorithm)
+            want = torch_pmpp.tiled_matmul(aligned, aligned.t(), algorithm=algorithm)
+        else:
+            got, want = torch_pmpp.padded_transpose(x, algorithm=algorithm), aligned.t()
+        assert torch.equal(got, want), algorithm
+
+
+class ForeignMemory:
+    """CUDA memory as another library hands it over: `tensor` seen from `offset` bytes on."""
+
+    def __init__(self, tensor: torch.Tensor, offset: int, shape: tuple[int, ...], typestr: str) -> None:
+        self.owner = tensor
+        data = (tensor.data_ptr() + offset, False)
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": typestr, "data": data, "version": 3}
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize(("dtype", "typestr"), [(torch.complex64, "<c8"), (torch.complex128, "<c16")])
+def test_row_strides_complex_bases_aligned_to_half_an_element_on_cuda(dtype, typestr):
+    part = dtype.itemsize // 2
+    rows, columns = 35, 33
+    numbers = torch.randint(-9, 10, (rows, columns, 2), device="cuda").to(dtype.to_real())
+    memory = torch.zeros(2 * rows * columns + 2, dtype=dtype.to_real(), device="cuda")
+    memory[1:-1] = numbers.flatten()
+    x = torch.as_tensor(ForeignMemory(memory, part, (rows, columns), typestr), device="cuda")
+    assert x.data_ptr() % dtype.itemsize == part
+    aligned = torch.view_as_complex(numbers)
+    for algorithm in torch_pmpp.algorithms("tiled_matmul", "cuda", dtype):
+        assert torch.equal(torch_pmpp.tiled_matmul(x, x.t(), algorithm=algorithm), torch.mm(aligned, aligned.t()))
+    if dtype == torch.complex128:
+        for algorithm in torch_pmpp.algorithms("padded_transpose", "cuda", dtype):
+            assert torch.equal(torch_pmpp.padded_transpose(x, algorithm=algorithm), aligned.t())
+    else:
+        with pytest.raises(RuntimeError, match="expected the data of x to start at a multiple of 8 bytes"):
+            torch_pmpp.padded_transpose(x)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_error_bases_off_an_element_on_cuda_are_refused_and_the_device_goes_on_working():
+    memory = torch.ones(64, dtype=torch.float32, device="cuda")
+    x = torch.as_tensor(ForeignMemory(memory, 2, (4, 4), "<f4"), device="cuda")
+    with pytest.raises(RuntimeError, match=r"tiled_matmul: expected the data of a to start at a multiple of 4 bytes"):
+        torch_pmpp.tiled_matmul(x, memory[:16].view(4, 4))
+    with pytest.raises(
+        RuntimeError, match=r"padded_transpose: expected the data of x to start at a multiple of 4 bytes"
+    ):
+        torch_pmpp.padded_transpose(x)
+    assert torch.equal(
+        torch_pmpp.tiled_matmul(memory[:16].view(4, 4), memory[:16].view(4, 4)), torch.full((4, 4), 4.0).cuda()
+    )

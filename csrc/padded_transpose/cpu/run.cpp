@@ -1,11 +1,12 @@
-// naive walks along source rows and writes with a stride: every element written touches another cache line. blocked moves
-// tiles through a small padded buffer, so that whole runs are read and whole runs written.
+// naive walks along source rows and writes with a stride: every element written touches another cache line. blocked
+// moves tiles through a small padded buffer, so that whole runs are read and whole runs written.
 #include "csrc/padded_transpose/cpu/run.hpp"
 
 #include <algorithm>
 #include <type_traits>
 
 #include "csrc/common/int_math.hpp"
+#include "csrc/common/numeric.hpp"
 #include "csrc/padded_transpose/config.hpp"
 
 namespace pmpp::transposition {
@@ -34,7 +35,7 @@ void move_naive(const Arguments<E>& p, const Range& range) {
   E* out = p.out + range.batch * p.out_batch;
   for (std::int64_t i = range.i; i < range.i_end; ++i) {
     for (std::int64_t j = range.j; j < range.j_end; ++j) {
-      out[j * p.out_row + i * p.out_col] = in[i * p.in_row + j * p.in_col];
+      store(out + j * p.out_row + i * p.out_col, load(in + i * p.in_row + j * p.in_col));
     }
   }
 }
@@ -48,10 +49,10 @@ void move_tile(const E* in, std::int64_t in_row, Stride in_col, E* out, std::int
   // fall into the same few sets of the cache, and every line would be fetched again for each of its elements.
   E tile[kCpuTile][kCpuTile + 1];
   for (int i = 0; i < rows; ++i) {
-    for (int j = 0; j < cols; ++j) tile[i][j] = in[i * in_row + j * in_col];
+    for (int j = 0; j < cols; ++j) tile[i][j] = load(in + i * in_row + j * in_col);
   }
   for (int j = 0; j < cols; ++j) {
-    for (int i = 0; i < rows; ++i) out[j * out_row + i * out_col] = tile[i][j];
+    for (int i = 0; i < rows; ++i) store(out + j * out_row + i * out_col, tile[i][j]);
   }
 }
 
@@ -63,7 +64,7 @@ void move_blocked(const Arguments<E>& p, const Range& range) {
   if (p.in_row < p.in_col) {
     for (std::int64_t j = range.j; j < range.j_end; ++j) {
       for (std::int64_t i = range.i; i < range.i_end; ++i) {
-        out[j * p.out_row + i * p.out_col] = in[i * p.in_row + j * p.in_col];
+        store(out + j * p.out_row + i * p.out_col, load(in + i * p.in_row + j * p.in_col));
       }
     }
     return;

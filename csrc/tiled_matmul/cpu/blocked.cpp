@@ -29,11 +29,11 @@ void pack(const T* source, std::int64_t row_stride, std::int64_t col_stride, int
           int pitch) {
   if (row_stride < col_stride) {
     for (int j = 0; j < cols; ++j) {
-      for (int i = 0; i < rows; ++i) panel[i * pitch + j] = widen(source[i * row_stride + j * col_stride]);
+      for (int i = 0; i < rows; ++i) panel[i * pitch + j] = widen(load(source + i * row_stride + j * col_stride));
     }
   } else {
     for (int i = 0; i < rows; ++i) {
-      for (int j = 0; j < cols; ++j) panel[i * pitch + j] = widen(source[i * row_stride + j * col_stride]);
+      for (int j = 0; j < cols; ++j) panel[i * pitch + j] = widen(load(source + i * row_stride + j * col_stride));
     }
   }
 }

@@ -12,7 +12,8 @@ void multiply(const Arguments<T>& p, const TaskRange& range) {
       const T* a = p.a + range.batch * p.a_batch + row * p.a_row;
       const T* b = p.b + range.batch * p.b_batch + col * p.b_col;
       Acc sum{};
-      for (std::int64_t i = 0; i < p.k; ++i) sum = multiply_add(sum, widen(a[i * p.a_col]), widen(b[i * p.b_row]));
+      for (std::int64_t i = 0; i < p.k; ++i)
+        sum = multiply_add(sum, widen(load(a + i * p.a_col)), widen(load(b + i * p.b_row)));
       p.store(range.batch, row, col, sum);
     }
   }
