@@ -39,6 +39,7 @@ from benchmarks.arguments import Parser, names, positive  # noqa: E402
 from benchmarks.digest import source_digest  # noqa: E402
 from benchmarks.profile_transposes import ALGORITHMS, SIDE  # noqa: E402
 from benchmarks.results import write_atomically  # noqa: E402
+from torch_pmpp._library import no_cuda_reason  # noqa: E402
 from torch_pmpp._text import Table  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -452,8 +453,9 @@ def parser(steps: Sequence[str]) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the steps; returns 0 if nothing failed, 1 if something did, 2 if it could not begin."""
     options = parser(STEPS).parse_args(arguments)
-    if not torch.cuda.is_available():
-        print("gpu_check: PyTorch sees no CUDA device", file=sys.stderr)
+    no_cuda = no_cuda_reason()
+    if no_cuda is not None:
+        print(f"gpu_check: {no_cuda}", file=sys.stderr)
         return 2
     digest = torch_pmpp.build_info.source_digest
     if digest != source_digest(ROOT):

@@ -37,6 +37,7 @@ from benchmarks.arguments import Parser, names, positive  # noqa: E402
 from benchmarks.cases import Case  # noqa: E402
 from benchmarks.digest import source_digest  # noqa: E402
 from benchmarks.results import Record, Results, key_of, significant, write_atomically  # noqa: E402
+from torch_pmpp._library import no_cuda_reason  # noqa: E402
 from torch_pmpp._reference import (  # noqa: E402
     Judgement,
     MatmulReference,
@@ -520,10 +521,11 @@ def _report(results: Results) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark; returns 0 if every result was right, 1 if not, 2 for wrong arguments, 130 if interrupted."""
     options = parser().parse_args(arguments)
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    no_cuda = no_cuda_reason()
+    device = torch.device(options.device or ("cuda" if no_cuda is None else "cpu"))
     if device.type == "cuda":
-        if not torch.cuda.is_available():
-            print("bench: --device cuda was asked for, but PyTorch sees no CUDA device", file=sys.stderr)
+        if no_cuda is not None:
+            print(f"bench: --device cuda was asked for, but {no_cuda}", file=sys.stderr)
             return 2
         device = torch.device("cuda", torch.cuda.current_device())
     chosen = chosen_cases(options, device)

@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kOp = "padded_transpose";
 
 void check_ndim(const at::Tensor& x) {
+  check_defined(kOp, {"x", x});
   TORCH_CHECK(x.dim() <= 2, kOp, ": expected a tensor with at most 2 dimensions, but x has ", x.dim(), " (shape ",
               x.sym_sizes(), ")");
 }
@@ -49,13 +50,12 @@ struct Call {
   transposition::Plan plan;
 };
 
-// The problem without its result, and its plan. A vector is a matrix of one row; a scalar one of one element.
+// The problem without its addresses, and its plan. A vector is a matrix of one row; a scalar one of one element.
 Call make_call(const TransposeBackend& backend, const at::Tensor& x, c10::string_view algorithm) {
   Call call;
   call.problem.element_size = check_element_size(x);
   call.problem.m = x.dim() == 2 ? x.size(0) : 1;
   call.problem.n = x.dim() == 0 ? 1 : x.size(-1);
-  call.problem.in = x.const_data_ptr();
   call.problem.in_row_stride = x.dim() == 2 ? x.stride(0) : 0;
   call.problem.in_col_stride = x.dim() == 0 ? 0 : x.stride(-1);
   const transposition::Algorithm asked = check_algorithm(algorithm);
@@ -69,7 +69,9 @@ Call make_call(const TransposeBackend& backend, const at::Tensor& x, c10::string
   return call;
 }
 
-void run_into(const TransposeBackend& backend, Call& call, const at::Tensor& out) {
+// Addresses are taken last: resizing `out` moves the storage that it may share with x.
+void run_into(const TransposeBackend& backend, Call& call, const at::Tensor& x, const at::Tensor& out) {
+  call.problem.in = x.const_data_ptr();
   call.problem.out = out.mutable_data_ptr();
   call.problem.out_row_stride = out.dim() == 0 ? 0 : out.stride(0);
   call.problem.out_col_stride = out.dim() == 2 ? out.stride(1) : 0;
@@ -94,7 +96,7 @@ at::Tensor padded_transpose(const TransposeBackend& backend, const at::Tensor& x
   if (x.numel() == 0) return at::empty(shape, x.options());
   Call call = make_call(backend, x, algorithm);
   at::Tensor result = at::empty(shape, x.options());
-  run_into(backend, call, result);
+  run_into(backend, call, x, result);
   return result;
 }
 
@@ -108,7 +110,7 @@ at::Tensor& padded_transpose_out(const TransposeBackend& backend, const at::Tens
   }
   Call call = make_call(backend, x, algorithm);
   prepare_out(kOp, out, shape, x.scalar_type(), {{"x", x}});
-  run_into(backend, call, out);
+  run_into(backend, call, x, out);
   return out;
 }
 
@@ -134,6 +136,7 @@ std::string padded_transpose_plan(const TransposeBackend& backend, const at::Ten
 
 std::vector<std::string> padded_transpose_algorithms(const DeviceFacts& device, at::ScalarType dtype) {
   std::vector<std::string> names;
+  if (c10::isQIntType(dtype)) return names;  // quantized tensors have a dispatch key of their own, which has no kernel
   for (const transposition::Algorithm algorithm :
        transposition::algorithms(static_cast<int>(c10::elementSize(dtype)), device)) {
     names.emplace_back(transposition::algorithm_name(algorithm));

@@ -3,8 +3,6 @@
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
-
 #include "csrc/padded_transpose/launch.hpp"
 #include "ops/device_facts.h"
 #include "ops/padded_transpose.h"
@@ -15,7 +13,8 @@ namespace {
 DeviceFacts facts(const c10::Device& device) { return cuda_device_facts(device); }
 
 void run(const transposition::Plan& plan, const transposition::Problem& problem, const c10::Device& device) {
-  const auto alignment = static_cast<std::uintptr_t>(std::min(problem.element_size, 8));
+  const auto size = static_cast<std::uintptr_t>(problem.element_size);
+  const std::uintptr_t alignment = size >= 4 ? size / 2 : size;
   check_alignment("padded_transpose", "x", problem.in, alignment);
   check_alignment("padded_transpose", "out", problem.out, alignment);
   const c10::cuda::CUDAGuard guard(device);

@@ -102,6 +102,21 @@ bool lattices_meet(const Lattice& x, const Lattice& y) {
   const bool whole_elements = y.element_size == element && (y.begin - x.begin) % element == 0;
   if (!whole_elements) return true;
 
+  if (x.outer_step == y.outer_step && x.outer_step > 0) {
+    // Two views of one matrix: how rows lie to each other depends on the difference of their numbers alone.
+    const std::int64_t step = x.outer_step;
+    const std::int64_t least = floor_div(x.begin - y.begin - y.row_bytes(), step) + 1;
+    const std::int64_t most = floor_div(x.begin + x.row_bytes() - 1 - y.begin, step);
+    for (std::int64_t difference = std::max(least, 1 - x.outer_size); difference <= std::min(most, y.outer_size - 1);
+         ++difference) {
+      if (progressions_meet(x.inner_step, x.inner_size, y.row_begin(difference) - x.begin, y.inner_step,
+                            y.inner_size)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   std::int64_t pairs = 0;
   for (std::int64_t row = 0; row < x.outer_size; ++row) {
     const std::int64_t begin = x.row_begin(row);
@@ -126,6 +141,10 @@ bool lattices_meet(const Lattice& x, const Lattice& y) {
 }
 
 }  // namespace
+
+void check_defined(const char* op, Named tensor) {
+  TORCH_CHECK(tensor.tensor.defined(), op, ": expected ", tensor.name, " to be a tensor, but got None");
+}
 
 void check_same_device(const char* op, Named reference, Named tensor) {
   TORCH_CHECK(reference.tensor.device() == tensor.tensor.device(), op,
@@ -166,6 +185,7 @@ void check_overlap(const char* op, const at::Tensor& out, std::initializer_list<
 
 void prepare_out(const char* op, const at::Tensor& out, at::IntArrayRef shape, at::ScalarType dtype,
                  std::initializer_list<Named> inputs) {
+  check_defined(op, {"out", out});
   TORCH_CHECK(out.scalar_type() == dtype, op, ": expected out to have dtype ", dtype, ", but got ", out.scalar_type());
   for (const Named& input : inputs) check_same_device(op, input, {"out", out});
   // Of another shape, out may have more than two dimensions and will get new strides; what counts is the resized one.

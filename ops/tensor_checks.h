@@ -16,6 +16,9 @@ struct Named {
   const at::Tensor& tensor;
 };
 
+// Throws for the undefined tensor that None becomes.
+void check_defined(const char* op, Named tensor);
+
 // Throws unless `tensor` is on the device of `reference`; names both arguments and both devices.
 void check_same_device(const char* op, Named reference, Named tensor);
 
@@ -25,8 +28,9 @@ void prepare_out(const char* op, const at::Tensor& out, at::IntArrayRef shape, a
                  std::initializer_list<Named> inputs);
 
 // Whether an element of x and one of y share a byte. Exact for tensors of at most two dimensions whose addresses differ
-// by whole elements, also where strides interleave them (two column slices of one matrix do not overlap); any other
-// pair whose address ranges meet counts as overlapping. Both tensors are on one device.
+// by whole elements, also where strides interleave them (two column slices of one matrix do not overlap); where that
+// would take more than 2^24 comparisons of rows, and for any other pair, meeting address ranges count as overlapping.
+// Both tensors are on one device.
 bool share_memory(const at::Tensor& x, const at::Tensor& y);
 
 // Whether two elements of x, of at most two dimensions, share an address.

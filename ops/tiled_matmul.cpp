@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kOp = "tiled_matmul";
 
 void check_matrix(Named operand) {
+  check_defined(kOp, operand);
   TORCH_CHECK(operand.tensor.dim() == 2, kOp, ": ", operand.name, " must be a matrix, but it has ",
               operand.tensor.dim(), " dimension(s) (shape ", operand.tensor.sym_sizes(), ")");
 }
@@ -81,16 +82,15 @@ struct Call {
   matmul::Plan plan;
 };
 
-// The problem without its result, and its plan: dtype and algorithm are checked here. A plan depends on the strides of
-// the result only through the problem, so those are filled in later.
+// The problem without its addresses, and its plan: dtype and algorithm are checked here.
 Call make_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm) {
   Call call;
   call.problem.dtype = check_dtypes(a, b);
   call.problem.m = a.size(0);
   call.problem.n = b.size(1);
   call.problem.k = a.size(1);
-  call.problem.a = {a.const_data_ptr(), a.stride(0), a.stride(1), 0};
-  call.problem.b = {b.const_data_ptr(), b.stride(0), b.stride(1), 0};
+  call.problem.a = {nullptr, a.stride(0), a.stride(1), 0};
+  call.problem.b = {nullptr, b.stride(0), b.stride(1), 0};
   const matmul::Algorithm asked = check_algorithm(algorithm);
   const DeviceFacts facts = backend.facts(a.device());
   const std::optional<matmul::Plan> plan = matmul::select(call.problem, facts, asked);
@@ -102,7 +102,11 @@ Call make_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tens
   return call;
 }
 
-void run_into(const MatmulBackend& backend, Call& call, const at::Tensor& out) {
+// Addresses are taken last: resizing `out` moves the storage that it may share with an operand.
+void run_into(const MatmulBackend& backend, Call& call, const at::Tensor& a, const at::Tensor& b,
+              const at::Tensor& out) {
+  call.problem.a.data = a.const_data_ptr();
+  call.problem.b.data = b.const_data_ptr();
   call.problem.d = {out.mutable_data_ptr(), out.stride(0), out.stride(1), 0};
   backend.run(call.plan, call.problem, out.device());
 }
@@ -133,7 +137,7 @@ at::Tensor tiled_matmul(const MatmulBackend& backend, const at::Tensor& a, const
   if (!needs_kernel(a, b)) return at::zeros(shape, a.options());
   Call call = make_call(backend, a, b, algorithm);
   at::Tensor result = at::empty(shape, a.options());
-  run_into(backend, call, result);
+  run_into(backend, call, a, b, result);
   return result;
 }
 
@@ -147,7 +151,7 @@ at::Tensor& tiled_matmul_out(const MatmulBackend& backend, const at::Tensor& a, 
   }
   Call call = make_call(backend, a, b, algorithm);
   prepare_out(kOp, out, shape, a.scalar_type(), {{"a", a}, {"b", b}});
-  run_into(backend, call, out);
+  run_into(backend, call, a, b, out);
   return out;
 }
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 import torch
 
 from . import _demo, _info, build_info
-from ._library import source_tree
+from ._library import no_cuda_reason, source_tree
 from ._operators import OPERATORS, algorithms
 from ._text import Table
 
@@ -71,10 +71,11 @@ def _bench(arguments: Sequence[str]) -> int:
 
 
 def _algorithms(op: str | None, device: str | None, dtype: str | None) -> int:
-    if device == "cuda" and not torch.cuda.is_available():
-        print("python -m torch_pmpp algorithms: PyTorch sees no CUDA device", file=sys.stderr)
+    no_cuda = no_cuda_reason()
+    if device == "cuda" and no_cuda is not None:
+        print(f"python -m torch_pmpp algorithms: {no_cuda}", file=sys.stderr)
         return 1
-    devices = [device] if device else ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+    devices = [device] if device else ["cpu"] + (["cuda"] if no_cuda is None else [])
     table = Table(
         "Algorithms, each step of the ladder one idea more than the last", ("operator", "device", "dtype", "algorithms")
     )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ._info import cpu_model
+from ._library import no_cuda_reason
 from ._operators import algorithms, padded_transpose, tiled_matmul
 from ._reference import MatmulReference, is_integer, judge_transpose, random_matrix
 from ._text import Table, duration, verdict, verdict_style
@@ -224,7 +225,8 @@ class _Demo:
 def run() -> int:
     """Runs the demonstration; returns 1 if a result is wrong, else 0."""
     start = time.perf_counter()
-    devices = [torch.device("cpu")] + ([torch.device("cuda", 0)] if torch.cuda.is_available() else [])
+    no_cuda = no_cuda_reason()
+    devices = [torch.device("cpu")] + ([torch.device("cuda", 0)] if no_cuda is None else [])
     failures = rows = 0
     for device in devices:
         on_gpu = device.type == "cuda"
@@ -241,8 +243,8 @@ def run() -> int:
         transpose_demo.table.print()
         failures += product_demo.failures + transpose_demo.failures
         rows += len(product_demo.table.rows) + len(transpose_demo.table.rows)
-    if len(devices) == 1:
-        print("No CUDA device that PyTorch can use: the CPU alone was shown.")
+    if no_cuda is not None:
+        print(f"The CPU alone was shown: {no_cuda}.")
     print("error: ||c - reference|| / ||reference|| against float64; integers and transposes must be exact.")
     print(
         "ratio: PyTorch's time divided by ours: above 1 we are faster. Caches are warm; `bench` clears those of a GPU."

@@ -98,6 +98,15 @@ def mismatch(built: BuildInfo, torch_version: str, cuda_version: str | None) -> 
     return None
 
 
+def no_cuda_reason(built: BuildInfo | None = None) -> str | None:
+    """Why the operators of this build (None: the one in this package) run on no GPU here; None if they do."""
+    if (built or read_build_info()).cuda is None:
+        return "the library was built for the CPU alone"
+    if not torch.cuda.is_available():
+        return "PyTorch sees no CUDA device"
+    return None
+
+
 def import_error_text(built: BuildInfo, torch_version: str, cuda_version: str | None, reason: str, rebuild: str) -> str:
     """The message of the ImportError: why, versions built for, versions found, and the command that rebuilds."""
     return (

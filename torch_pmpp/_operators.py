@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ._library import no_cuda_reason
+
 OPERATORS = ("tiled_matmul", "padded_transpose")
 
 # Overloads looked up once: resolving one through torch.ops on every call costs about a microsecond.
@@ -96,7 +98,7 @@ def algorithms(op: str, device: torch.device | str | int, dtype: torch.dtype) ->
     Raises:
         ValueError: `op` is not an operator, or pmpp has no kernels for that type of device.
         TypeError: `dtype` is not a torch.dtype.
-        RuntimeError: A CUDA device is asked for where there is none.
+        RuntimeError: A CUDA device is asked for where there is none, or of a build for the CPU alone.
     """
     if op not in OPERATORS:
         raise ValueError(f"algorithms: unknown operator {op!r}; expected one of {', '.join(OPERATORS)}")
@@ -105,6 +107,6 @@ def algorithms(op: str, device: torch.device | str | int, dtype: torch.dtype) ->
     device = torch.device(device)
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"algorithms: no kernels for devices of type {device.type!r}; expected cpu or cuda")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError(f"algorithms: {device} was asked for, but PyTorch sees no CUDA device")
+    if device.type == "cuda" and (reason := no_cuda_reason()) is not None:
+        raise RuntimeError(f"algorithms: {device} was asked for, but {reason}")
     return list(torch.ops.pmpp._algorithms(op, device, dtype))

@@ -2,6 +2,8 @@
 // selection stays a pure function that can be tested for any device on any machine.
 #pragma once
 
+#include <cstdint>
+
 namespace pmpp {
 
 struct DeviceFacts {
@@ -29,5 +31,10 @@ constexpr DeviceFacts h200_facts() {
   facts.max_threads_per_block = 1024;
   return facts;
 }
+
+// Blocks of a launch along x, and along y or z, on every compute capability since 3.0. Kernels stride over the rest, so
+// no size is refused.
+inline constexpr std::int64_t kMaxGridX = 2147483647;
+inline constexpr std::int64_t kMaxGridYZ = 65535;
 
 }  // namespace pmpp

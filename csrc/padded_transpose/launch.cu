@@ -39,10 +39,21 @@ cudaError_t launch(const Plan& plan, const Problem& problem, void* workspace, cu
   if (plan.workspace_bytes > 0 && workspace == nullptr) return cudaErrorInvalidValue;
   if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return cudaSuccess;
   // Strides count elements, so that the first of each tells the alignment of all.
-  if (problem.element_size == 16 && is_aligned(problem.in, 16) && is_aligned(problem.out, 16)) {
-    return launch_typed<AlignedBytes16>(plan, problem, stream);
+  const auto size = static_cast<std::uintptr_t>(problem.element_size);
+  if (is_aligned(problem.in, size) && is_aligned(problem.out, size)) {
+    if (problem.element_size == 16) return launch_typed<Bytes16>(plan, problem, stream);
+    return visit_element_size(problem.element_size, [&]<class E>() { return launch_typed<E>(plan, problem, stream); });
   }
-  return visit_element_size(problem.element_size, [&]<class E>() { return launch_typed<E>(plan, problem, stream); });
+  switch (problem.element_size) {
+    case 4:
+      return launch_typed<Pair<std::uint16_t>>(plan, problem, stream);
+    case 8:
+      return launch_typed<Pair<std::uint32_t>>(plan, problem, stream);
+    case 16:
+      return launch_typed<Pair<std::uint64_t>>(plan, problem, stream);
+    default:
+      return cudaErrorMisalignedAddress;
+  }
 }
 
 }  // namespace pmpp::transposition

@@ -1,5 +1,6 @@
 // What is to be transposed: out[batch][j][i] = in[batch][i][j] for 0 <= i < m, 0 <= j < n. Elements are moved bit for
-// bit, so only their size matters.
+// bit, so only their size matters. On a GPU both pointers have to be multiples of half the element size, or of the
+// element size below 4 bytes.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +25,15 @@ constexpr bool is_element_size(std::int64_t bytes) {
   return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16;
 }
 
-// 16 bytes, which no built-in type of standard C++ covers. PyTorch's complex128 may start at a multiple of 8 bytes;
-// where it starts at a multiple of 16, a GPU moves it in one access.
-struct Bytes16 {
-  std::uint64_t low, high;
+// An element in two halves: what a complex number is, and 16 bytes, which no built-in type of standard C++ covers. It
+// may start at a multiple of a half.
+template <class Half>
+struct Pair {
+  Half low, high;
 };
-struct alignas(16) AlignedBytes16 {
+
+// 16 bytes that start at a multiple of 16, which a GPU moves in one access.
+struct alignas(16) Bytes16 {
   std::uint64_t low, high;
 };
 
@@ -70,7 +74,7 @@ auto visit_element_size(int bytes, Visitor&& visitor) {
     case 8:
       return visitor.template operator()<std::uint64_t>();
     default:
-      return visitor.template operator()<Bytes16>();
+      return visitor.template operator()<Pair<std::uint64_t>>();
   }
 }
 

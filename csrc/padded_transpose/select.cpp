@@ -9,10 +9,6 @@
 namespace pmpp::transposition {
 namespace {
 
-// Limits of a launch on every compute capability since 3.0. Kernels stride over the rest, so no size is refused.
-constexpr std::int64_t kMaxGridX = 2147483647;
-constexpr std::int64_t kMaxGridYZ = 65535;
-
 struct Shape {
   int tile_m, tile_n, padding, block_x, block_y;
 };

@@ -1,13 +1,19 @@
 // shared, padded, padded16: a tile goes through shared memory, so that both the reads and the writes of global memory
-// run along rows. The three differ in the width of the tile and in its padding only:
-//   shared    32 x 32: a column of 4-byte elements lies in one bank, so a warp's read takes 32 turns. Kept to show
-//   that. padded    32 x 33: one element of padding spreads a column over all 32 banks. padded16  16 x 17: the same
-//   with a quarter of the shared memory.
+// run along rows. The three differ in the width of the tile and in its padding only.
 //
-// Tiling: a block of kWidth x kTileRows threads owns kWidth x kWidth elements. Barrier 1, after loading: all threads
-// arrive and wait, then columns of the tile may be read. Barrier 2, after storing: all arrive and wait, then the tile
-// may be overwritten. Rows on grid.x, columns on y, batch on z; each axis strides on where the grid was clamped. No
-// precondition on sizes, strides or alignment beyond that of the element.
+// shared, 32 x 32: a column of 4-byte elements lies in one bank, so a warp's read takes 32 turns. Kept to show that.
+//
+// padded, 32 x 33: one element of padding spreads a column over all 32 banks.
+//
+// padded16, 16 x 17: the same with a quarter of the shared memory.
+//
+// Tiling: a block of kWidth x kTileRows threads owns kWidth x kWidth elements. Rows on grid.x, columns on y, batch on
+// z; each axis strides on where the grid was clamped.
+//
+// Barrier 1, after loading: all threads arrive and wait, then columns of the tile may be read. Barrier 2, after
+// storing: all arrive and wait, then the tile may be overwritten.
+//
+// No precondition on sizes, strides or alignment beyond that of the element.
 #pragma once
 
 #include "csrc/padded_transpose/config.hpp"

@@ -17,8 +17,8 @@ inline constexpr int kMaxDynamicTileWidth = 32;
 // Bytes of the two tiles, one of a and one of b.
 constexpr int dynamic_tile_bytes(int width, int element_bytes) { return 2 * width * width * element_bytes; }
 
-// blocked (CPU): the packed panels and the accumulator tile have to stay in a core's caches and on its stack:
-// 32 + 32 + 64 KiB for float32, at most 192 KiB for 16-byte accumulators.
+// blocked (CPU): the accumulator tile and the packed panels of a and b have to stay in a core's caches: 32 + 32 + 64
+// KiB for float32, twice that for 8-byte accumulators, 192 KiB for 16-byte ones.
 template <class Acc>
 struct BlockedTile {
   static constexpr int kM = 64;

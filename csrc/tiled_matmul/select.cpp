@@ -9,10 +9,6 @@
 namespace pmpp::matmul {
 namespace {
 
-// Limits of a launch on every compute capability since 3.0. Kernels stride over the rest, so no size is refused.
-constexpr std::int64_t kMaxGridX = 2147483647;
-constexpr std::int64_t kMaxGridYZ = 65535;
-
 // Widest tile whose threads fit a block and whose two halves fit the shared memory that a block gets without opting
 // in. 0 when not even the narrowest does.
 int dynamic_tile_width(int element_bytes, const DeviceFacts& device) {

@@ -11,8 +11,8 @@
 namespace pmpp::matmul {
 namespace {
 
-constexpr std::int64_t kMaxGridX = 2147483647;
-constexpr std::int64_t kMaxGridYZ = 65535;
+constexpr std::int64_t kLaunchLimitX = 2147483647;
+constexpr std::int64_t kLaunchLimitYZ = 65535;
 constexpr Algorithm kCudaLadder[] = {Algorithm::kNaive, Algorithm::kTiled, Algorithm::kTiledDynamic};
 constexpr Algorithm kCpuLadder[] = {Algorithm::kNaive, Algorithm::kBlocked};
 
@@ -39,9 +39,9 @@ void expect_launchable(const Plan& plan, const DeviceFacts& device) {
   EXPECT_GE(plan.block[0], 1);
   EXPECT_GE(plan.block[1], 1);
   EXPECT_LE(plan.block[0] * plan.block[1], device.max_threads_per_block);
-  EXPECT_LE(plan.grid[0], kMaxGridX);
-  EXPECT_LE(plan.grid[1], kMaxGridYZ);
-  EXPECT_LE(plan.grid[2], kMaxGridYZ);
+  EXPECT_LE(plan.grid[0], kLaunchLimitX);
+  EXPECT_LE(plan.grid[1], kLaunchLimitYZ);
+  EXPECT_LE(plan.grid[2], kLaunchLimitYZ);
   EXPECT_LE(plan.dynamic_shared_bytes, device.shared_memory_per_block);
   EXPECT_GE(plan.workspace_bytes, 0);
 }
@@ -192,7 +192,7 @@ TEST(MatmulSelect, MoreThan65535RowTilesLieOnGridX) {
     const auto plan = select(problem_of(5000000, 3, 3), h200_facts(), algorithm);
     ASSERT_TRUE(plan);
     expect_launchable(*plan, h200_facts());
-    EXPECT_GT(plan->grid[0], kMaxGridYZ);
+    EXPECT_GT(plan->grid[0], kLaunchLimitYZ);
     EXPECT_EQ(plan->grid[0], ceil_div(5000000, plan->tile_m));
   }
 }

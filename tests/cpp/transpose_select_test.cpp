@@ -12,8 +12,8 @@
 namespace pmpp::transposition {
 namespace {
 
-constexpr std::int64_t kMaxGridX = 2147483647;
-constexpr std::int64_t kMaxGridYZ = 65535;
+constexpr std::int64_t kLaunchLimitX = 2147483647;
+constexpr std::int64_t kLaunchLimitYZ = 65535;
 constexpr int kElementSizes[] = {1, 2, 4, 8, 16};
 constexpr Algorithm kCudaLadder[] = {Algorithm::kNaive, Algorithm::kShared, Algorithm::kPadded, Algorithm::kPadded16};
 constexpr Algorithm kCpuLadder[] = {Algorithm::kNaive, Algorithm::kBlocked};
@@ -39,9 +39,9 @@ void expect_launchable(const Plan& plan, const DeviceFacts& device) {
   EXPECT_GE(plan.block[0], 1);
   EXPECT_GE(plan.block[1], 1);
   EXPECT_LE(plan.block[0] * plan.block[1], device.max_threads_per_block);
-  EXPECT_LE(plan.grid[0], kMaxGridX);
-  EXPECT_LE(plan.grid[1], kMaxGridYZ);
-  EXPECT_LE(plan.grid[2], kMaxGridYZ);
+  EXPECT_LE(plan.grid[0], kLaunchLimitX);
+  EXPECT_LE(plan.grid[1], kLaunchLimitYZ);
+  EXPECT_LE(plan.grid[2], kLaunchLimitYZ);
   EXPECT_GE(plan.workspace_bytes, 0);
 }
 
@@ -175,7 +175,7 @@ TEST(TransposeSelect, LargeSizesStayWithinTheLaunchLimits) {
     }
     const auto rows = select(problem_of(5000000, 3), h200_facts(), algorithm);
     ASSERT_TRUE(rows);
-    EXPECT_GT(rows->grid[0], kMaxGridYZ);
+    EXPECT_GT(rows->grid[0], kLaunchLimitYZ);
     EXPECT_EQ(rows->grid[0], ceil_div(5000000, rows->tile_m));
   }
 }

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import torch_pmpp
+from torch_pmpp._library import no_cuda_reason
 
 REAL_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 COMPLEX_DTYPES = (torch.complex64, torch.complex128)
@@ -23,8 +24,8 @@ SIZED_DTYPES = (torch.uint8, torch.bfloat16, torch.float32, torch.float64, torch
 # 0, 1, tile - 1, tile, tile + 1 for tiles of 8, 16, 32 and 64.
 EDGE_SIZES = (0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
 
-HAS_CUDA = torch.cuda.is_available()
-NO_CUDA = "no CUDA device"
+NO_CUDA = no_cuda_reason() or "no CUDA device"
+HAS_CUDA = no_cuda_reason() is None
 needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason=NO_CUDA)
 
 

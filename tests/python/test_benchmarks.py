@@ -10,6 +10,7 @@ import time
 
 import pytest
 import torch
+from support import needs_cuda
 
 import torch_pmpp
 
@@ -256,7 +257,7 @@ def test_cpu_timing_interleaves_and_measures():
     assert order == ["a", "b"] * (len(order) // 2)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@needs_cuda
 @pytest.mark.parametrize("how", [timing.time_cuda, timing.time_graph, timing.time_host])
 def test_cuda_timing_measures_on_the_device(how):
     x = torch.randn(512, 512, device="cuda")
@@ -581,7 +582,7 @@ def test_missing_tool_or_build_is_a_reason(tmp_path, monkeypatch):
 
 def test_failing_step_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
     path = tmp_path / "check.json"
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(gpu_check, "no_cuda_reason", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA H200")
     monkeypatch.setattr(gpu_check, "source_digest", lambda root: torch_pmpp.build_info.source_digest)
 
@@ -609,8 +610,8 @@ def test_failing_step_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_gpu_check_without_a_gpu_says_so(capsys):
+def test_gpu_check_without_a_gpu_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(gpu_check, "no_cuda_reason", lambda: "PyTorch sees no CUDA device")
     assert gpu_check.main([]) == 2
     assert "PyTorch sees no CUDA device" in capsys.readouterr().err
 

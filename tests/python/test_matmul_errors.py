@@ -5,7 +5,7 @@ import re
 import oracle
 import pytest
 import torch
-from support import NO_CUDA, needs_cuda, on_each_device
+from support import HAS_CUDA, NO_CUDA, needs_cuda, on_each_device
 
 import torch_pmpp
 
@@ -92,7 +92,7 @@ def test_row_devices_cuda_beside_cpu():
 
 @pytest.mark.cuda
 @pytest.mark.skipif(
-    torch.cuda.device_count() < 2, reason="needs two CUDA devices" if torch.cuda.is_available() else NO_CUDA
+    not HAS_CUDA or torch.cuda.device_count() < 2, reason="needs two CUDA devices" if HAS_CUDA else NO_CUDA
 )
 def test_row_devices_two_gpus():
     a, b = empty(2, 3, device="cuda:0"), empty(3, 4, device="cuda:1")

@@ -1,5 +1,7 @@
 """tiled_matmul: values over dtypes, sizes and strides, against float64 and exact integers."""
 
+import threading
+
 import numpy
 import oracle
 import pytest
@@ -188,3 +190,18 @@ def test_same_tensor_as_both_operands(device, dtype, algorithm):
     a = oracle.matrix(35, 35, dtype, device)
     oracle.assert_product(matmul(a, a, algorithm), a, a)
     oracle.assert_product(matmul(a, a.t(), algorithm), a, a.t())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
+def test_products_in_threads_with_small_stacks(dtype):
+    """A program may give its threads as little as 256 KiB: the packed panels lie elsewhere."""
+    a = torch.ones(300, 300, dtype=dtype)
+    results = []
+    before = threading.stack_size(256 * 1024)
+    try:
+        thread = threading.Thread(target=lambda: results.append(torch_pmpp.tiled_matmul(a, a)))
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    assert torch.equal(results[0], torch.full((300, 300), 300, dtype=dtype))

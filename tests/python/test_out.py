@@ -266,3 +266,42 @@ def test_row_out_through_the_python_functions(device):
     assert torch.allclose(out, a @ a, atol=1e-5)
     assert torch_pmpp.padded_transpose(a, out=out) is out
     assert torch.equal(out, a.t())
+
+
+@on_each_device
+@pytest.mark.parametrize("n", [3, 64, 300])
+@pytest.mark.parametrize("kept", [0, 2])
+def test_row_out_resized_in_the_storage_of_an_operand(device, n, kept):
+    """Growing `out` moves the storage, and with it the operand that shares it: neither may be read where it was."""
+    base = torch.arange(n * n + kept, dtype=torch.float64, device=device) % 7
+    a = base[: n * n].view(n, n)
+    want = a.cpu() @ a.cpu()
+    out = base[n * n :]
+    assert out.numel() == kept
+    assert MATMUL(a, a, out=out) is out
+    assert torch.equal(out.cpu(), want)
+
+    base = torch.arange(n * n + kept, dtype=torch.float64, device=device) % 7
+    x = base[: n * n].view(n, n)
+    want = x.t().contiguous().cpu()
+    out = base[n * n :]
+    TRANSPOSE(x, out=out)
+    assert torch.equal(out.cpu(), want)
+
+
+def test_row_out_column_slices_of_a_tall_matrix_do_not_overlap():
+    """More rows than could be compared one by one."""
+    big = torch.zeros(2**24 + 10, 4)
+    big[:, ::2] = 1
+    torch.ops.pmpp.tiled_matmul.out(big[:, ::2], torch.ones(2, 2), out=big[:, 1::2])
+    assert torch.equal(big[-1], torch.tensor([1.0, 2.0, 1.0, 2.0]))
+    with pytest.raises(RuntimeError, match="out overlaps a in memory"):
+        torch.ops.pmpp.tiled_matmul.out(big[:, :2], torch.ones(2, 2), out=big[:, 1:3])
+
+
+def test_error_undefined_tensors_are_named():
+    a = torch.ones(2, 2)
+    with pytest.raises(RuntimeError, match="tiled_matmul: expected b to be a tensor, but got None"):
+        torch.ops.pmpp.tiled_matmul(a, None)
+    with pytest.raises(RuntimeError, match="tiled_matmul: expected out to be a tensor, but got None"):
+        torch.ops.pmpp.tiled_matmul.out(a, a, out=None)

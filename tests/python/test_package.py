@@ -104,9 +104,25 @@ def test_algorithms_names_what_is_wrong():
         torch_pmpp.algorithms("tiled_matmul", "cpu", "float32")
     with pytest.raises(ValueError, match="no kernels for devices of type 'meta'"):
         torch_pmpp.algorithms("tiled_matmul", "meta", torch.float32)
-    if not torch.cuda.is_available():
-        with pytest.raises(RuntimeError, match="PyTorch sees no CUDA device"):
+    if (reason := _library.no_cuda_reason()) is not None:
+        with pytest.raises(RuntimeError, match=reason):
             torch_pmpp.algorithms("tiled_matmul", "cuda", torch.float32)
+
+
+def test_a_build_for_the_cpu_alone_leaves_a_gpu_alone(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(_library, "read_build_info", lambda: BUILT_FOR_CPU)
+    assert _library.no_cuda_reason() == "the library was built for the CPU alone"
+    assert main(["algorithms"]) == 0
+    assert "cuda" not in capsys.readouterr().out
+    assert main(["algorithms", "--device", "cuda"]) == 1
+    assert "built for the CPU alone" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="cuda was asked for, but the library was built for the CPU alone"):
+        torch_pmpp.algorithms("tiled_matmul", "cuda", torch.float32)
+
+
+def test_quantized_dtypes_have_no_algorithms():
+    assert torch_pmpp.algorithms("padded_transpose", "cpu", torch.qint8) == []
 
 
 def test_flop_counter_counts_the_product_and_its_backward():

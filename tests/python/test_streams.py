@@ -5,7 +5,7 @@ import threading
 import oracle
 import pytest
 import torch
-from support import NO_CUDA, needs_cuda, on_each_algorithm, on_each_device
+from support import HAS_CUDA, NO_CUDA, needs_cuda, on_each_algorithm, on_each_device
 
 import torch_pmpp
 
@@ -189,7 +189,7 @@ def test_row_cuda_several_threads_each_with_its_own_work(device):
 
 @pytest.mark.cuda
 @pytest.mark.skipif(
-    torch.cuda.device_count() < 2, reason="needs two CUDA devices" if torch.cuda.is_available() else NO_CUDA
+    not HAS_CUDA or torch.cuda.device_count() < 2, reason="needs two CUDA devices" if HAS_CUDA else NO_CUDA
 )
 def test_row_cuda_device_guard():
     """Tensors on the second device while the first is current, and the current device is left as it was."""

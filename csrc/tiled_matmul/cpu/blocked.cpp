@@ -2,6 +2,8 @@
 // of b into small contiguous panels, widened to the accumulator's type, and multiplies those out of the cache. Copying
 // makes every stride and every 16-bit type run at the speed of contiguous float32.
 #include <algorithm>
+#include <memory>
+#include <new>
 
 #include "csrc/tiled_matmul/config.hpp"
 #include "csrc/tiled_matmul/cpu/run.hpp"
@@ -90,9 +92,11 @@ void multiply(const Arguments<T>& p, const TaskRange& range, Scratch<Accumulator
 void run_blocked(const Plan& plan, const Problem& problem, std::int64_t task_begin, std::int64_t task_end) {
   visit_dtype(problem.dtype, [&]<class T>() {
     const Arguments<T> arguments = make_arguments<T>(problem);
-    Scratch<AccumulatorOf<T>> scratch;
+    // On the heap, once a call: threads of the caller may have small stacks.
+    const std::unique_ptr<Scratch<AccumulatorOf<T>>> scratch(new (std::nothrow) Scratch<AccumulatorOf<T>>);
+    if (scratch == nullptr) return run_naive(plan, problem, task_begin, task_end);
     for (std::int64_t task = task_begin; task < task_end; ++task) {
-      multiply(arguments, task_range(plan, problem, task), scratch);
+      multiply(arguments, task_range(plan, problem, task), *scratch);
     }
   });
 }

@@ -1,0 +1,50 @@
+"""The machine code of the CUDA kernels in the library, as cuobjdump reports it."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sysconfig
+
+import pytest
+import torch
+
+import torch_pmpp
+
+LIBRARY = pathlib.Path(torch_pmpp.__file__).parent / "lib" / "libpmpp.so"
+MATMUL_KERNELS = ("naive", "tiled", "tiled_dynamic")
+TRANSPOSE_KERNELS = ("naive", "tile")
+
+
+def cuobjdump() -> str | None:
+    """The tool of the CUDA toolkit, or the one that the Python package nvidia-cuda-cuobjdump brings."""
+    packaged = pathlib.Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "bin" / "cuobjdump"
+    return shutil.which("cuobjdump") or (str(packaged) if packaged.is_file() else None)
+
+
+@pytest.mark.skipif(torch_pmpp.build_info.cuda is None, reason="this build has no CUDA kernels")
+@pytest.mark.skipif(cuobjdump() is None, reason="cuobjdump of the CUDA toolkit is not installed")
+def test_kernels_keep_everything_in_registers():
+    """No stack frame and no spill: an array that went to local memory would cost more than the kernel saves."""
+    dump = subprocess.run(
+        [cuobjdump(), "--dump-resource-usage", LIBRARY], capture_output=True, text=True, check=True, timeout=120
+    )
+    usage = re.findall(r"Function (\w+):\s*\n?\s*(REG:.*)", dump.stdout)
+    assert usage, dump.stdout[:2000]
+    for name, resources in usage:
+        fields = dict(field.split(":", 1) for field in resources.split() if ":" in field)
+        assert fields["STACK"] == "0", (name, resources)
+        assert fields["LOCAL"] == "0", (name, resources)
+    names = [name for name, _ in usage]
+    images = len(torch_pmpp.build_info.archs)
+    for kernel in MATMUL_KERNELS:
+        of_kernel = [name for name in names if f"tiled_matmul_{kernel}_kernel" in name]
+        assert len(of_kernel) == 11 * images, f"{kernel}: one for each dtype"
+    for kernel in TRANSPOSE_KERNELS:
+        of_kernel = [name for name in names if f"padded_transpose_{kernel}_kernel" in name]
+        # 1, 2, 4, 8, 16 bytes, and the last three in halves; shared, padded and padded16 are one template.
+        assert len(of_kernel) == 8 * images * (3 if kernel == "tile" else 1), kernel
+
+
+def test_library_is_the_one_that_is_loaded():
+    assert str(LIBRARY) in {str(pathlib.Path(path).resolve()) for path in torch.ops.loaded_libraries}
