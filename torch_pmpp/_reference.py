@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Unit roundoff of the arithmetic inside and of the one rounding at the end (design: 16-bit types add up in
+# Unit roundoff of the arithmetic inside and of the one rounding at the end (16-bit types add up in
 # float32).
 _INNER_UNIT = {torch.float64: 2.0**-53, torch.complex128: 2.0**-53}
 _FLOAT32_UNIT = 2.0**-24
