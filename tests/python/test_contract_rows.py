@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-# Row of the contract, 1.2 (tiled_matmul) and 1.3 (padded_transpose) -> what its tests are called after `test_row_`.
+# What the operators promise, tiled_matmul first -> what its tests are called after `test_row_`.
 ROWS = {
     "dtypes, CPU and CUDA alike": "dtypes",
     "accumulation": "accumulation",
