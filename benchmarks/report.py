@@ -339,6 +339,7 @@ def check_table(path: Path, digest: str | None) -> list[str]:
         "",
         *_table(["step", "passed", "failed", "skipped", "seconds"], rows, 1),
         "",
+        *(f"`{step['name']}`: {step['note']}.\n" for step in content["steps"] if step.get("note")),
     ]
 
 
