@@ -376,6 +376,7 @@ def plot(results: Results, digest: str | None) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    import matplotlib.ticker
 
     # The same figures must give the same file.
     matplotlib.rcParams["svg.hashsalt"] = "pmpp"
@@ -392,13 +393,15 @@ def plot(results: Results, digest: str | None) -> None:
                 record["op"] == "tiled_matmul"
                 and record["m"] == record["n"] == record["k"]
                 and record["layout"] == "NN"
+                and record["m"].bit_count() == 1  # odd sides lie on the same spot of the axis as even ones
             )
             if not square or record["dtype"] != dtype or record["precision"] == "tf32":
                 continue
             lines.setdefault(record["algorithm"], {})[record["m"]] = flops_of(record) / record["ours_us"] / scale
             if record["baseline_us"] and record["algorithm"] == "auto":
                 lines.setdefault("torch.mm", {})[record["m"]] = flops_of(record) / record["baseline_us"] / scale
-        for name, points in lines.items():
+        # The ladder goes on top of auto, which often is one of its steps.
+        for name, points in sorted(lines.items(), key=lambda line: line[0] not in ("auto", "torch.mm")):
             sizes = sorted(points)
             main = name in ("auto", "torch.mm")
             axis.plot(
@@ -416,6 +419,8 @@ def plot(results: Results, digest: str | None) -> None:
         if lines:
             axis.set_xscale("log", base=2)
             axis.set_yscale("log")
+            axis.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+            axis.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
             axis.legend()
         axis.grid(alpha=0.3)
     axis = axes[2]

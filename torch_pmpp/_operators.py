@@ -74,10 +74,11 @@ def padded_transpose(x: Tensor, *, algorithm: str = "auto", out: Tensor | None =
 def transpose(x: Tensor, *, algorithm: str = "auto") -> Tensor:
     """Exactly `x.t().contiguous()`: the view `x.t()` where that is contiguous already, else `padded_transpose(x)`.
 
-    Args, errors and dtypes as for `padded_transpose`. Because the result may share memory with `x`, this is a
-    function and not an operator of its own: an operator must not return its input.
+    Args, errors and dtypes as for `padded_transpose`; `algorithm` is looked at only where something is moved. Because
+    the result may share memory with `x`, this is a function and not an operator of its own: an operator must not
+    return its input.
     """
-    if x.dim() <= 2:
+    if isinstance(x, Tensor) and x.dim() <= 2:
         view = x.t()
         if view.is_contiguous():
             return view
