@@ -474,16 +474,16 @@ def _print_state(when: str, state: Mapping[str, float | str] | None) -> None:
         print(f"{when}: " + ", ".join(f"{name} {value}" for name, value in state.items()), flush=True)
 
 
-def run_cases(bench: Bench, todo: Sequence[Case], results: Results, max_seconds: float | None) -> list[str]:
+def run_cases(bench: Bench, pending: Sequence[Case], results: Results, max_seconds: float | None) -> list[str]:
     """Measures and saves each case; returns one line for each failure."""
     failures: list[str] = []
     errors_in_a_row = 0
     stop = None if max_seconds is None else time.perf_counter() + max_seconds
-    with Progress(len(todo)) as progress:
-        for index, case in enumerate(todo):
+    with Progress(len(pending)) as progress:
+        for index, case in enumerate(pending):
             if stop is not None and time.perf_counter() > stop:
                 progress.finish(
-                    f"stopped after {max_seconds:.0f} s: {len(todo) - index} cases are left for the next run"
+                    f"stopped after {max_seconds:.0f} s: {len(pending) - index} cases are left for the next run"
                 )
                 break
             progress.start(case.name)
@@ -550,12 +550,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if dropped:
         print(f"{results.path}: {dropped}.")
     known = results.keys()
-    todo = [case for case in chosen if options.fresh or key_of(key_record(case, device)) not in known]
-    slow = [case for case in todo if device.type == "cpu" and estimated_call(case, device) > options.max_call_seconds]
-    todo = [case for case in todo if case not in set(slow)]
-    estimate = sum(estimated_case(case, device, options.case_seconds) for case in todo)
+    pending = [case for case in chosen if options.fresh or key_of(key_record(case, device)) not in known]
+    slow = [case for case in pending if device.type == "cpu" and estimated_call(case, device) > options.max_call_seconds]
+    pending = [case for case in pending if case not in set(slow)]
+    estimate = sum(estimated_case(case, device, options.case_seconds) for case in pending)
     print(
-        f"{len(todo)} cases to measure, about {estimate / 60:.0f} min ({len(chosen) - len(todo) - len(slow)} are in "
+        f"{len(pending)} cases to measure, about {estimate / 60:.0f} min ({len(chosen) - len(pending) - len(slow)} are in "
         f"{results.path} already, {len(slow)} would take too long here).",
         flush=True,
     )
@@ -564,7 +564,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _print_state("Before", start_state)
     start = time.perf_counter()
     try:
-        failures = run_cases(Bench(device, options.case_seconds), todo, results, options.max_seconds)
+        failures = run_cases(Bench(device, options.case_seconds), pending, results, options.max_seconds)
     except BrokenPipeError:  # the reader went away (`| head`): the same as an interruption
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 130
@@ -574,7 +574,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
-    if device.type == "cuda" and todo:
+    if device.type == "cuda" and pending:
         end_state = machine.clock_state()
         _print_state("After", end_state)
         results.header["clocks"] = {"before": start_state, "after": end_state}
