@@ -551,11 +551,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{results.path}: {dropped}.")
     known = results.keys()
     pending = [case for case in chosen if options.fresh or key_of(key_record(case, device)) not in known]
-    slow = [case for case in pending if device.type == "cpu" and estimated_call(case, device) > options.max_call_seconds]
+    on_cpu = device.type == "cpu"
+    slow = [case for case in pending if on_cpu and estimated_call(case, device) > options.max_call_seconds]
     pending = [case for case in pending if case not in set(slow)]
+    kept = len(chosen) - len(pending) - len(slow)
     estimate = sum(estimated_case(case, device, options.case_seconds) for case in pending)
     print(
-        f"{len(pending)} cases to measure, about {estimate / 60:.0f} min ({len(chosen) - len(pending) - len(slow)} are in "
+        f"{len(pending)} cases to measure, about {estimate / 60:.0f} min ({kept} are in "
         f"{results.path} already, {len(slow)} would take too long here).",
         flush=True,
     )
