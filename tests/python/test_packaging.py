@@ -25,7 +25,6 @@ PACKAGE = Path(torch_pmpp.__file__).resolve().parent
 LIBRARY = PACKAGE / "lib" / "libpmpp.so"
 ROOT = Path(__file__).resolve().parents[2]
 
-needs_readelf = pytest.mark.skipif(shutil.which("readelf") is None, reason="no readelf (binutils) on PATH")
 needs_setuptools = pytest.mark.skipif(
     int(importlib.metadata.version("setuptools").split(".")[0]) < 77, reason="setuptools is older than 77"
 )
@@ -181,7 +180,6 @@ def test_sdist_holds_everything_that_a_build_needs(sources, tmp_path):
     assert not [name for name in names if name.endswith(".so") or name == "torch_pmpp/build_info.json"]
 
 
-@needs_readelf
 def test_library_finds_its_neighbours_relative_to_itself():
     paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", dynamic_section(LIBRARY))
     assert paths, "libpmpp.so has no RPATH"
@@ -190,7 +188,6 @@ def test_library_finds_its_neighbours_relative_to_itself():
     assert "$ORIGIN/../../torch/lib" in entries
 
 
-@needs_readelf
 def test_library_needs_neither_python_nor_a_shared_cuda_runtime():
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic_section(LIBRARY))
     assert not [name for name in needed if "python" in name], needed
