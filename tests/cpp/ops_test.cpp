@@ -391,6 +391,21 @@ TEST_P(Ops, ErrorOutOverlap) {
   EXPECT_TRUE(at::equal(x, before)) << "a refused out was written to";
 }
 
+TEST_P(Ops, ErrorOutOverlapThroughConjugate) {
+  Tensor x = random({2, 2}, at::kComplexFloat);
+  const Tensor y = random({2, 2}, at::kComplexFloat);
+  const Tensor before = x.clone();
+  const std::string advice = " in memory; give it storage of its own (out: shape [2, 2], strides [2, 1]; ";
+  expect_error<c10::Error>([&] { pmpp::tiled_matmul_out(x, x.conj(), y); },
+                           "tiled_matmul: out overlaps a" + advice + "a: shape [2, 2], strides [2, 1])");
+  expect_error<c10::Error>([&] { pmpp::padded_transpose_out(x, x.conj()); },
+                           "padded_transpose: out overlaps x" + advice + "x: shape [2, 2], strides [2, 1])");
+  EXPECT_TRUE(at::equal(x, before)) << "a refused out was written to";
+  Tensor out = at::empty({2, 2}, x.options());
+  pmpp::padded_transpose_out(out, x.conj());
+  EXPECT_TRUE(at::equal(out, at::conj_physical(x).t()));
+}
+
 TEST_P(Ops, ErrorOutRequiresGrad) {
   const Tensor x = random({2, 2}, at::kFloat);
   const Tensor leaf = x.clone().requires_grad_();

@@ -133,6 +133,75 @@ def test_row_out_that_overlaps_an_input_is_refused(device, where):
     assert torch.equal(storage, before), "a refused call must not write"
 
 
+def conj_or_neg(x, bit):
+    """A view of x's memory that has the bit, and the values of the view without it."""
+    if bit == "conj":
+        return x.conj(), torch.complex(x.real, -x.imag)
+    return torch._neg_view(x), -x
+
+
+@on_each_device
+@pytest.mark.parametrize("where", OVERLAPS)
+@pytest.mark.parametrize("bit", ["conj", "neg"])
+@pytest.mark.parametrize("which", ["operand", "out", "both"])
+def test_row_out_that_overlaps_through_a_conj_or_neg_view_is_refused(device, which, bit, where):
+    """The dispatcher resolves such views into copies; the memory that counts is the original's."""
+    storage = torch.randn(40, dtype=torch.complex64, device=device)
+    x, out = OVERLAPS[where](storage)
+    other = torch.randn(3, 3, dtype=torch.complex64, device=device)
+    if which != "out":
+        x = conj_or_neg(x, bit)[0]
+    if which != "operand":
+        out = conj_or_neg(out, bit)[0]
+    before = storage.clone()
+    raises(RuntimeError, "tiled_matmul: out overlaps a in memory.*", MATMUL, x, other, out=out)
+    raises(RuntimeError, "tiled_matmul: out overlaps b in memory.*", MATMUL, other, x, out=out)
+    raises(RuntimeError, "padded_transpose: out overlaps x in memory.*", TRANSPOSE, x, out=out)
+    assert torch.equal(storage, before), "a refused call must not write"
+
+
+@on_each_device
+@pytest.mark.parametrize("where", APART)
+@pytest.mark.parametrize("bit", ["conj", "neg"])
+@pytest.mark.parametrize("which", ["operand", "out", "both"])
+def test_row_out_apart_from_a_conj_or_neg_view_is_accepted(device, which, bit, where):
+    storage = torch.randn(40, dtype=torch.complex64, device=device)
+    x, out = APART[where](storage)
+    value = x.clone()
+    if which != "out":
+        x, value = conj_or_neg(x, bit)
+    if which != "operand":
+        out = conj_or_neg(out, bit)[0]
+    before = x.clone()
+    assert MATMUL(x, x, out=out) is out
+    expected = torch.mm(value.to(torch.complex128), value.to(torch.complex128))
+    assert torch.allclose(out.to(torch.complex128), expected, atol=1e-5)
+    assert TRANSPOSE(x, out=out) is out
+    assert torch.equal(out, value.t())
+    assert torch.equal(x, before)
+
+
+@on_each_device
+@pytest.mark.parametrize("bit", ["conj", "neg"])
+def test_row_out_of_another_shape_or_dtype_beside_a_conj_or_neg_view(device, bit):
+    x, value = conj_or_neg(torch.randn(3, 3, dtype=torch.complex64, device=device), bit)
+    out = torch.empty(0, dtype=torch.complex64, device=device)
+    assert torch.equal(TRANSPOSE(x, out=out), value.t()) and out.shape == (3, 3)
+    out = torch.empty(0, dtype=torch.complex64, device=device)
+    assert torch.allclose(MATMUL(x, x, out=out), value @ value, atol=1e-5) and out.shape == (3, 3)
+    wrong = torch.zeros(3, 3, dtype=torch.complex128, device=device)
+    raises(RuntimeError, "tiled_matmul: expected out to have dtype ComplexFloat, .*", MATMUL, x, x, out=wrong)
+    raises(RuntimeError, "padded_transpose: expected out to have dtype ComplexFloat, .*", TRANSPOSE, x, out=wrong)
+    raises(RuntimeError, "tiled_matmul: a and b shapes cannot be multiplied .*", MATMUL, x, x[:2], out=wrong)
+    assert not wrong.any()
+    # Resized, out would grow over the operand in the storage that they share.
+    storage = torch.randn(18, dtype=torch.complex64, device=device)
+    x = conj_or_neg(storage[9:].view(3, 3), bit)[0]
+    before = x.clone()
+    raises(RuntimeError, "padded_transpose: out overlaps x in memory.*", TRANSPOSE, x, out=storage[8:9])
+    assert torch.equal(x, before)
+
+
 @on_each_device
 @pytest.mark.parametrize("where", APART)
 def test_row_out_in_the_same_storage_but_apart_is_accepted(device, where):
