@@ -186,9 +186,11 @@ def test_row_out_apart_from_a_conj_or_neg_view_is_accepted(device, which, bit, w
 def test_row_out_of_another_shape_or_dtype_beside_a_conj_or_neg_view(device, bit):
     x, value = conj_or_neg(torch.randn(3, 3, dtype=torch.complex64, device=device), bit)
     out = torch.empty(0, dtype=torch.complex64, device=device)
-    assert torch.equal(TRANSPOSE(x, out=out), value.t()) and out.shape == (3, 3)
+    assert torch.equal(TRANSPOSE(x, out=out), value.t())
+    assert out.shape == (3, 3)
     out = torch.empty(0, dtype=torch.complex64, device=device)
-    assert torch.allclose(MATMUL(x, x, out=out), value @ value, atol=1e-5) and out.shape == (3, 3)
+    assert torch.allclose(MATMUL(x, x, out=out), value @ value, atol=1e-5)
+    assert out.shape == (3, 3)
     wrong = torch.zeros(3, 3, dtype=torch.complex128, device=device)
     raises(RuntimeError, "tiled_matmul: expected out to have dtype ComplexFloat, .*", MATMUL, x, x, out=wrong)
     raises(RuntimeError, "padded_transpose: expected out to have dtype ComplexFloat, .*", TRANSPOSE, x, out=wrong)
