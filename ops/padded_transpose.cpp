@@ -121,9 +121,7 @@ at::Tensor padded_transpose_meta(const at::Tensor& x, c10::string_view algorithm
 
 at::Tensor& padded_transpose_out_meta(const at::Tensor& x, c10::string_view algorithm, at::Tensor& out) {
   check_meta(x, algorithm);
-  TORCH_CHECK(out.scalar_type() == x.scalar_type(), kOp, ": expected out to have dtype ", x.scalar_type(), ", but got ",
-              out.scalar_type());
-  check_same_device(kOp, {"x", x}, {"out", out});
+  check_out(kOp, out, x.scalar_type(), {{"x", x}});
   at::native::resize_output_symint(out, transposed(x.sym_sizes()));
   return out;
 }

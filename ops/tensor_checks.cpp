@@ -183,11 +183,15 @@ void check_overlap(const char* op, const at::Tensor& out, std::initializer_list<
 
 }  // namespace
 
-void prepare_out(const char* op, const at::Tensor& out, at::IntArrayRef shape, at::ScalarType dtype,
-                 std::initializer_list<Named> inputs) {
+void check_out(const char* op, const at::Tensor& out, at::ScalarType dtype, std::initializer_list<Named> inputs) {
   check_defined(op, {"out", out});
   TORCH_CHECK(out.scalar_type() == dtype, op, ": expected out to have dtype ", dtype, ", but got ", out.scalar_type());
   for (const Named& input : inputs) check_same_device(op, input, {"out", out});
+}
+
+void prepare_out(const char* op, const at::Tensor& out, at::IntArrayRef shape, at::ScalarType dtype,
+                 std::initializer_list<Named> inputs) {
+  check_out(op, out, dtype, inputs);
   // Of another shape, out may have more than two dimensions and will get new strides; what counts is the resized one.
   if (out.dim() <= 2) check_overlap(op, out, inputs);
   if (at::native::resize_output(out, shape)) check_overlap(op, out, inputs);

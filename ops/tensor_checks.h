@@ -22,6 +22,9 @@ void check_defined(const char* op, Named tensor);
 // Throws unless `tensor` is on the device of `reference`; names both arguments and both devices.
 void check_same_device(const char* op, Named reference, Named tensor);
 
+// What out= promises and no memory is needed for: a tensor of this dtype, on the device of the inputs.
+void check_out(const char* op, const at::Tensor& out, at::ScalarType dtype, std::initializer_list<Named> inputs);
+
 // Everything out= promises, in order: dtype, device, no overlap with itself or an input, and then the shape, to which a
 // differing `out` is resized with PyTorch's warning.
 void prepare_out(const char* op, const at::Tensor& out, at::IntArrayRef shape, at::ScalarType dtype,

@@ -163,9 +163,7 @@ at::Tensor tiled_matmul_meta(const at::Tensor& a, const at::Tensor& b, c10::stri
 at::Tensor& tiled_matmul_out_meta(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm,
                                   at::Tensor& out) {
   check_meta(a, b, algorithm);
-  TORCH_CHECK(out.scalar_type() == a.scalar_type(), kOp, ": expected out to have dtype ", a.scalar_type(), ", but got ",
-              out.scalar_type());
-  check_same_device(kOp, {"a", a}, {"out", out});
+  check_out(kOp, out, a.scalar_type(), {{"a", a}});
   at::native::resize_output_symint(out, {a.sym_size(0), b.sym_size(1)});
   return out;
 }

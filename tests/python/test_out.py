@@ -9,6 +9,7 @@ import pytest
 import torch
 from support import MATMUL_DTYPES, SIZED_DTYPES, on_each_algorithm, on_each_device
 from test_matmul_errors import raises
+from torch.utils.flop_counter import FlopCounterMode
 
 import torch_pmpp
 
@@ -202,6 +203,82 @@ def test_row_out_of_another_shape_or_dtype_beside_a_conj_or_neg_view(device, bit
     before = x.clone()
     raises(RuntimeError, "padded_transpose: out overlaps x in memory.*", TRANSPOSE, x, out=storage[8:9])
     assert torch.equal(x, before)
+
+
+@on_each_device
+def test_row_out_beside_a_conj_view_under_a_dispatch_mode_is_refused_alike(device):
+    """A TorchDispatchMode sees every call; the tensors below it have memory all the same."""
+    a = torch.randn(3, 3, dtype=torch.complex64, device=device)
+    before = a.clone()
+    with FlopCounterMode(display=False) as counter:
+        raises(RuntimeError, "tiled_matmul: out overlaps a in memory.*", MATMUL, a.conj(), a, out=a)
+        raises(RuntimeError, "padded_transpose: out overlaps x in memory.*", TRANSPOSE, a.conj(), out=a)
+        wrong = torch.zeros(3, 3, device=device)
+        raises(
+            RuntimeError, "tiled_matmul: expected out to have dtype ComplexFloat, .*", MATMUL, a.conj(), a, out=wrong
+        )
+        out = torch.empty_like(a)
+        MATMUL(a.conj(), a, out=out)
+    assert torch.equal(a, before)
+    assert not wrong.any()
+    assert torch.allclose(out, a.conj() @ a, atol=1e-5)
+    assert counter.get_total_flops() > 0
+
+
+def test_row_out_beside_a_conj_view_without_memory_is_checked():
+    """Meta and fake tensors: nothing to compare, but dtype and device are known."""
+    a = torch.empty(3, 3, dtype=torch.complex64, device="meta")
+    raises(
+        RuntimeError,
+        "tiled_matmul: expected out to have dtype ComplexFloat, .*",
+        MATMUL,
+        a.conj(),
+        a,
+        out=torch.empty(3, 3, device="meta"),
+    )
+    raises(
+        RuntimeError,
+        "padded_transpose: expected out to have dtype ComplexFloat, .*",
+        TRANSPOSE,
+        a.conj(),
+        out=torch.empty(3, 3, device="meta"),
+    )
+    elsewhere = torch.empty(0, dtype=torch.complex64)
+    raises(
+        RuntimeError,
+        "tiled_matmul: expected all tensors to be on the same device.*",
+        MATMUL,
+        a.conj(),
+        a,
+        out=elsewhere,
+    )
+    assert elsewhere.shape == (0,)
+    out = torch.empty(3, 3, dtype=torch.complex64, device="meta")
+    x = torch.randn(3, 3, dtype=torch.complex64)
+    raises(
+        RuntimeError, "padded_transpose: expected all tensors to be on the same device.*", TRANSPOSE, x.conj(), out=out
+    )
+    assert MATMUL(a.conj(), a, out=out) is out
+
+    def compiled(x, out):
+        MATMUL(x.conj(), x, out=out)
+        return out
+
+    call = torch.compile(compiled, backend="aot_eager", fullgraph=True)
+    assert torch.allclose(call(x, torch.empty_like(x)), x.conj() @ x, atol=1e-5)
+    with pytest.raises(RuntimeError, match="expected out to have dtype ComplexFloat"):
+        call(x, torch.zeros(3, 3))
+
+
+def test_row_out_of_another_layout_beside_a_conj_view_is_refused_by_the_dispatcher():
+    x = torch.randn(3, 3, dtype=torch.complex64)
+    text = r"Could not run 'pmpp::{}.out' with arguments from the '.*' backend"
+    with pytest.raises(NotImplementedError, match=text.format("tiled_matmul")):
+        MATMUL(x.conj(), x, out=x.to_sparse())
+    with pytest.raises(NotImplementedError, match=text.format("tiled_matmul")):
+        MATMUL(x.conj(), x.to_sparse_csr(), out=torch.empty_like(x))
+    with pytest.raises(NotImplementedError, match=text.format("padded_transpose")):
+        TRANSPOSE(torch._neg_view(torch.randn(3, 3)), out=torch.randn(3, 3).to_mkldnn())
 
 
 @on_each_device
