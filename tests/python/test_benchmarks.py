@@ -532,27 +532,62 @@ def test_gtest_summary_is_read():
     assert gpu_check.gtest_counts(text + "[  FAILED  ] 2 tests, listed below:\n") == gpu_check.Outcome(6, 2, 1)
 
 
-def ncu_output(conflicts):
-    lines = ["==PROF== Connected", '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"', '"","","","",""']
-    del lines[2]
-    for index, (load, store) in enumerate(conflicts):
+def ncu_output(launches):
+    """What ncu prints for launches of (conflicts of loads, conflicts of stores, share of DRAM peak)."""
+    lines = ["==PROF== Connected", '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"']
+    for index, (load, store, dram) in enumerate(launches):
         lines.append(f'"{index}","kernel","{gpu_check.CONFLICTS_LOAD}","","{load:,}"')
         lines.append(f'"{index}","kernel","{gpu_check.CONFLICTS_STORE}","","{store:,}"')
-        lines.append(f'"{index}","kernel","{gpu_check.DRAM_SHARE}","%","41.5"')
+        lines.append(f'"{index}","kernel","{gpu_check.DRAM_SHARE}","%","{dram}"')
     return "\n".join(lines)
 
 
-def test_bank_conflicts_are_judged():
-    accesses = profile_transposes.SIDE**2 // 32
-    good = gpu_check.judge_conflicts(
-        gpu_check.ncu_metrics(ncu_output([(31 * accesses, 0), (100, 200), (accesses, accesses)]))
+def judged(*launches):
+    return gpu_check.judge_transposes(gpu_check.ncu_metrics(ncu_output(launches)))
+
+
+def test_transposes_are_judged_by_their_counters():
+    accesses = 4096**2 // 32  # of one direction; 8192 x 8192 takes four times as many
+    shared, padded, padded16 = (31 * accesses, 0, 24.0), (100, 200, 41.5), (accesses, accesses, 40.0)
+    good = judged(shared, padded, padded16, (400_000, 0, 89.5))
+    assert (good.passed, good.failed) == (6, 0)
+    assert "padded at 4096 x 4096 300 conflicts (0.00 a turn) and 42% of DRAM peak" in good.note
+    assert "vectorized at 8192 x 8192 400000 conflicts (0.10 a turn) and 90% of DRAM peak" in good.note
+    assert "not so" not in good.note
+
+    # Pairs of words in one bank, in one direction.
+    conflicting = judged(shared, padded, padded16, (0, 4 * accesses, 89.5))
+    assert (conflicting.failed, conflicting.note.split("; ")[1:]) == (
+        1,
+        ["not so: vectorized has next to none (under 0.25 a turn)"],
     )
-    assert (good.passed, good.failed) == (4, 0)
-    assert "padded 300 conflicts and 42% of DRAM peak" in good.note
-    bad = gpu_check.judge_conflicts(gpu_check.ncu_metrics(ncu_output([(31 * accesses, 0)] * 3)))
-    assert bad.failed == 3
-    with pytest.raises(gpu_check.StepFailed, match="saw 0 launches, expected 3"):
-        gpu_check.judge_conflicts(gpu_check.ncu_metrics("==ERROR== no permission"))
+    slow = judged(shared, padded, padded16, (0, 0, 84.9))
+    assert (slow.failed, slow.note.split("; ")[1:]) == (1, ["not so: vectorized reaches 85% of DRAM peak"])
+    assert judged(shared, (0, accesses, 41.5), padded16, (0, 0, 89.5)).failed == 1
+    assert judged(padded, padded, padded, (0, 0, 89.5)).failed == 3
+    assert judged(*[shared] * 4).failed == 5
+    with pytest.raises(gpu_check.StepFailed, match="saw 3 launches, expected 4"):
+        judged(shared, padded, padded16)
+    with pytest.raises(gpu_check.StepFailed, match="saw 0 launches, expected 4"):
+        gpu_check.judge_transposes(gpu_check.ncu_metrics("==ERROR== no permission"))
+
+
+def test_launches_are_profiled_in_the_order_they_are_judged(monkeypatch):
+    events = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda.profiler, "start", lambda: events.append("start"))
+    monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: events.append("stop"))
+    monkeypatch.setattr(torch, "randn", lambda *shape, device: torch.empty(shape, device="meta"))
+
+    def transpose(x, *, algorithm, out):
+        assert out.shape == x.shape
+        events.append((algorithm, x.shape[0]))
+
+    monkeypatch.setattr(torch_pmpp, "padded_transpose", transpose)
+    profile_transposes.main()
+    launches = list(profile_transposes.LAUNCHES)
+    assert events == [*launches, "start", *launches, "stop"]
+    assert launches[-1] == ("vectorized", 8192)
 
 
 def test_process_that_takes_too_long_is_stopped():
