@@ -53,10 +53,30 @@ TRANSPOSE_GROUPS: dict[str, tuple[tuple[int, int], ...]] = {
     "skinny": tuple(shape for n in (3, 16, 64) for shape in ((1048576, n), (n, 1048576))),
     "wide": ((4096, 14336), (2000, 100000), (100003, 129)),
 }
+# One side of a narrow matrix, and the other.
+NARROW_LENGTH, NARROW_SIDES = 1048576, (3, 4, 8, 16, 33, 64)
+# More shapes of the same groups, for which a CPU would take too long: with these there are several for every goal
+# that report.py judges. The rows of 8198x8202 are even, yet most of them begin off every 16-byte boundary.
+CUDA_TRANSPOSE_GROUPS: dict[str, tuple[tuple[int, int], ...]] = {
+    "odd": (
+        *((n, n) for n in (1023, 2047, 4095)),
+        (8191, 8192),
+        (8192, 8191),
+        (16383, 16385),
+        (129, 100003),
+    ),
+    "skinny": tuple(
+        shape
+        for n in NARROW_SIDES
+        for shape in ((NARROW_LENGTH, n), (n, NARROW_LENGTH))
+        if shape not in TRANSPOSE_GROUPS["skinny"]
+    ),
+    "wide": ((14336, 4096), (100000, 2000), (8198, 8202), (512, 262144)),
+}
 
-# The classic kernels, each one idea more than the last.
+# The classic kernels and what follows them, each one idea more than the last.
 MATMUL_LADDER = {"cuda": ("naive", "tiled", "tiled_dynamic"), "cpu": ("naive", "blocked")}
-TRANSPOSE_LADDER = {"cuda": ("naive", "shared", "padded", "padded16"), "cpu": ("naive", "blocked")}
+TRANSPOSE_LADDER = {"cuda": ("naive", "shared", "padded", "padded16", "vectorized"), "cpu": ("naive", "blocked")}
 LADDER_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), SEED_SHAPE)
 
 # Every layout and dtype need not meet every shape: these few tell them apart.
@@ -64,6 +84,10 @@ _LAYOUT_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (1000, 1000, 1000), (5
 _DTYPE_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (511, 513, 1025), SEED_SHAPE)
 _TF32_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (1000, 1000, 1000), (16, 4096, 4096))
 _TRANSPOSE_LAYOUT_SHAPES = ((4096, 4096), (8191, 8193))
+# Read from one element past an aligned base, as a slice is.
+_TRANSPOSE_OFFSET_SHAPE = (8192, 8192)
+# So small that what a call costs the host is all there is to see.
+_TRANSPOSE_HOST_SHAPE = (16, 16)
 # Below this many multiply-adds (or elements) a call is so short that launching it shows: a CUDA graph tells the
 # kernel's part, and host time the caller's.
 _GRAPH_MULTIPLY_ADDS = 512**3
@@ -112,7 +136,8 @@ class Case:
     @property
     def name(self) -> str:
         """What `--cases` patterns are matched against, and what the progress display shows."""
-        parts = [self.op, self.group, self.shape, self.dtype, self.layout, self.algorithm, self.mode]
+        layout = self.layout + (f"+{self.offset}" if self.offset else "")
+        parts = [self.op, self.group, self.shape, self.dtype, layout, self.algorithm, self.mode]
         return "/".join(parts + ([self.precision] if self.precision == "tf32" else []))
 
 
@@ -169,9 +194,14 @@ def transpose_cases(device: str) -> list[Case]:
     # The classic comparison of the padded tile with a copy.
     cases += [_transpose("ladder", (8192, 8192), "float32", algorithm=name) for name in TRANSPOSE_LADDER[device]]
     for size in (4, 2, 1, 8, 16):
-        for group, shapes in TRANSPOSE_GROUPS.items():
-            for shape in shapes:
-                cases += _with_modes(_transpose(group, shape, TRANSPOSE_DTYPES[size]), device)
+        dtype = TRANSPOSE_DTYPES[size]
+        for groups in (TRANSPOSE_GROUPS, CUDA_TRANSPOSE_GROUPS if device == "cuda" else {}):
+            for group, shapes in groups.items():
+                for shape in shapes:
+                    cases += _with_modes(_transpose(group, shape, dtype), device)
+        if device == "cuda":
+            cases.append(replace(_transpose("offset", _TRANSPOSE_OFFSET_SHAPE, dtype), offset=1))
+            cases.append(_transpose("host", _TRANSPOSE_HOST_SHAPE, dtype, mode="host"))
     for dtype in TRANSPOSE_DTYPES.values():
         for shape in _TRANSPOSE_LAYOUT_SHAPES:
             cases += [_transpose("layout", shape, dtype, layout=layout) for layout in TRANSPOSE_LAYOUTS[1:]]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the table and the plot of a results file, and the results section of the README.
 
-    python benchmarks/report.py                  # benchmarks/results/<name>.md, .svg and .png for every results file
+    python benchmarks/report.py                  # benchmarks/results/<name>.md and plots for every results file
     python benchmarks/report.py --readme         # the same, and rewrites the README between its two markers
     python benchmarks/report.py --check          # writes nothing; fails if a file is not what would be written
 
@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ if str(ROOT) not in sys.path:
 from benchmarks import cases  # noqa: E402
 from benchmarks.arguments import Parser  # noqa: E402
 from benchmarks.digest import source_digest  # noqa: E402
-from benchmarks.results import Record, Results, write_atomically  # noqa: E402
+from benchmarks.results import Record, Results, significant, write_atomically  # noqa: E402
 
 Groups = dict[tuple[Any, ...], str]
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
@@ -41,6 +42,7 @@ _PRODUCT_HIGHLIGHTS = (
     (1024, 50257, 768),
 )
 _TRANSPOSE_HIGHLIGHTS = ((1024, 1024), (8192, 8192), (8191, 8193), (1048576, 64))
+_PLOT_SUFFIXES = (".svg", ".png")
 _EVEN = 1.05  # closer than this to 1 counts as even: the spread of repeated runs
 
 
@@ -100,6 +102,7 @@ def groups(device: str) -> Groups:
             case.dtype,
             case.precision,
             case.layout,
+            case.offset,
             case.m,
             case.n,
             case.k or None,
@@ -112,8 +115,8 @@ def groups(device: str) -> Groups:
 
 def group_of(record: Record, known: Groups) -> str:
     """Group of a record, "other" for cases that are not in the list."""
-    key = tuple(record.get(name) for name in ("op", "dtype", "precision", "layout", "m", "n", "k", "mode", "algorithm"))
-    return known.get(key, "other")
+    fields = ("op", "dtype", "precision", "layout", "offset", "m", "n", "k", "mode", "algorithm")
+    return known.get(tuple(record.get(name) for name in fields), "other")
 
 
 def is_stale(results: Results, digest: str | None) -> bool:
@@ -206,6 +209,150 @@ def ladder(results: Results) -> list[str]:
     return lines
 
 
+def _matrix_bytes(record: Record) -> int:
+    """Bytes of a transpose's matrices, counted once: a copy reads as many and writes as many."""
+    return int(record["batch"] * record["m"] * record["n"] * record["element_size"])
+
+
+def _mebibytes(record: Record) -> int:
+    """Rounded, so that 8191 x 8193 bytes, one short of 64 MiB, count with their neighbours."""
+    return round(_matrix_bytes(record) / 2**20)
+
+
+def _is_timed_call(record: Record) -> bool:
+    """What the goals on speed speak of: `auto` on contiguous rows, timed on the device with its cache cleared."""
+    return bool(record["algorithm"] == "auto" and record["layout"] == "contiguous" and record["mode"] == "call")
+
+
+def _is_large(record: Record, *, odd: bool, side: int) -> bool:
+    """At least 64 MiB, no side below `side`, and with an odd side or a moved base or without either."""
+    is_odd = bool(record["m"] % 2 or record["n"] % 2 or record["offset"])
+    fits = _mebibytes(record) >= 64 and min(record["m"], record["n"]) >= side
+    return _is_timed_call(record) and fits and is_odd == odd
+
+
+def _is_narrow(record: Record) -> bool:
+    sides = min(record["m"], record["n"]), max(record["m"], record["n"])
+    listed = sides[0] in cases.NARROW_SIDES and sides[1] == cases.NARROW_LENGTH
+    return _is_timed_call(record) and listed and _mebibytes(record) >= 16
+
+
+def _is_large_even(record: Record) -> bool:
+    return _is_large(record, odd=False, side=512)
+
+
+def _is_large_odd(record: Record) -> bool:
+    return _is_large(record, odd=True, side=128)
+
+
+def _is_medium(record: Record) -> bool:
+    return _is_timed_call(record) and 1 <= _mebibytes(record) <= 16
+
+
+def _is_any_of_these(record: Record) -> bool:
+    return any(belongs(record) for belongs in (_is_large_even, _is_large_odd, _is_narrow, _is_medium))
+
+
+def _is_large_byte_square(record: Record) -> bool:
+    square = record["element_size"] == 1 and record["m"] == record["n"]
+    return square and (_is_large_even(record) or _is_large_odd(record))
+
+
+def _is_smallest_call(record: Record) -> bool:
+    plain = record["algorithm"] == "auto" and record["layout"] == "contiguous"
+    return bool(plain and (record["m"], record["n"]) == (16, 16) and record["mode"] == "host")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What `padded_transpose` is to reach on CUDA: a figure of all records that belong to it, at least so large.
+
+    None for a mean or a worst case that no goal is set for. With `at_most` a smaller figure is better.
+    """
+
+    cases: str
+    belongs: Callable[[Record], bool]
+    unit: str
+    figure: Callable[[Record], float | None]
+    mean: float | None
+    worst: float | None
+    at_most: bool = False
+
+
+def _copy_fraction(record: Record) -> float | None:
+    return record["copy_fraction"]
+
+
+def _speedup(record: Record) -> float | None:
+    return record["ratio"]
+
+
+def _time_share(record: Record) -> float | None:
+    return significant(record["ours_us"] / record["baseline_us"])
+
+
+_COPY, _FASTER, _COST = "part of a copy's speed", "times PyTorch's speed", "part of PyTorch's time"
+TRANSPOSE_GOALS = (
+    Goal("64 MiB and more, even sides from 512", _is_large_even, _COPY, _copy_fraction, 0.98, 0.95),
+    Goal("64 MiB and more, odd side or base, sides from 128", _is_large_odd, _COPY, _copy_fraction, 0.95, 0.90),
+    Goal("1,048,576 x 3 to 64 and mirrored, 16 MiB and more", _is_narrow, _COPY, _copy_fraction, 0.92, 0.85),
+    Goal("1 to 16 MiB", _is_medium, _FASTER, _speedup, 2.0, 1.0),
+    Goal("all of these", _is_any_of_these, _FASTER, _speedup, 4.0, 1.0),
+    # Below 64 MiB a copy itself is not 8 times as fast as PyTorch's transpose: launching takes a part of both.
+    Goal("of these the squares of 1-byte elements from 64 MiB", _is_large_byte_square, _FASTER, _speedup, None, 8.0),
+    Goal("one call from Python, 16 x 16", _is_smallest_call, _COST, _time_share, None, 0.95, at_most=True),
+)
+
+
+def transpose_goals(results: Results) -> list[str]:
+    """Each goal beside what was measured; nothing where no record belongs to any."""
+    if not _is_cuda(results):
+        return []
+    rows = []
+    for goal in TRANSPOSE_GOALS:
+        found = [
+            (value, record)
+            for record in results.records
+            if record["op"] == "padded_transpose" and goal.belongs(record) and (value := goal.figure(record))
+        ]
+        if not found:
+            continue
+        # Rounded as the figures are and judged as shown: the mean of figures of 0.98 must not fall short of 0.98.
+        mean = float(f"{statistics.geometric_mean(value for value, _ in found):.4g}")
+        worst, at = (max if goal.at_most else min)(found, key=lambda one: one[0])
+        missed = [
+            name
+            for name, value, limit in (("mean", mean, goal.mean), ("worst", worst, goal.worst))
+            if limit is not None and (value > limit if goal.at_most else value < limit)
+        ]
+        sign = "<=" if goal.at_most else ">="
+        limits = ["-" if limit is None else f"{sign} {limit:g}" for limit in (goal.mean, goal.worst)]
+        rows.append(
+            [
+                goal.cases,
+                goal.unit,
+                f"**not met** ({', '.join(missed)})" if missed else "met",
+                f"{_shape(at)} {at['dtype']}" + (f" +{at['offset']}" if at["offset"] else ""),
+                str(len(found)),
+                f"{mean:.4g}",
+                limits[0],
+                f"{worst:.4g}",
+                limits[1],
+            ]
+        )
+    if not rows:
+        return []
+    words = ["matrices", "figure", "outcome", "worst case"]
+    return [
+        "Goals of `padded_transpose` for contiguous matrices of every element size. A copy is `y.copy_(x)` of a "
+        "contiguous tensor of the same bytes, PyTorch is `x.t().contiguous()`; all three are timed interleaved. The "
+        "mean is the geometric one, sizes are rounded to whole MiB, and +1 is a base one element past an aligned one:",
+        "",
+        *_table([*words, "cases", "mean", "goal", "worst", "goal"], rows, len(words)),
+        "",
+    ]
+
+
 def summary(results: Results, *, by_group: bool) -> list[str]:
     """Wins and losses of `auto` against PyTorch by operator and dtype, and by group of cases if asked for."""
     known = groups("cuda" if _is_cuda(results) else "cpu")
@@ -244,7 +391,7 @@ def highlights(results: Results) -> list[str]:
             shape_chosen = (record["m"], record["n"], record["k"]) in _PRODUCT_HIGHLIGHTS
             chosen = shape_chosen and record["dtype"] in ("float32", "bfloat16")
         else:
-            chosen = (record["m"], record["n"]) in _TRANSPOSE_HIGHLIGHTS
+            chosen = (record["m"], record["n"]) in _TRANSPOSE_HIGHLIGHTS and record["offset"] == 0
         plain = record["layout"] in ("NN", "contiguous") and record["mode"] == "call" and record["algorithm"] == "auto"
         if chosen and plain:
             rows.append(
@@ -308,6 +455,26 @@ def full_table(results: Results) -> list[str]:
     return lines
 
 
+def _squares(results: Results) -> list[Record]:
+    """Transposes whose sides differ by 2 at most, which is as square as two odd sides of the list are."""
+    return [
+        record
+        for record in results.records
+        if record["op"] == "padded_transpose"
+        and _is_timed_call(record)
+        and record["offset"] == 0
+        and abs(record["m"] - record["n"]) <= 2
+        and record["copy_us"]
+    ]
+
+
+def transpose_image(results: Results, folder: str) -> list[str]:
+    """The link to the plot of transposes by size, where there is one."""
+    if not has_transpose_plot(results):
+        return []
+    return [f"![Transposes beside a copy]({folder}{transpose_plot(results).name}.svg)", ""]
+
+
 def document(results: Results, digest: str | None) -> str:
     """The Markdown page of one results file."""
     name = results.path.stem
@@ -317,7 +484,9 @@ def document(results: Results, digest: str | None) -> str:
         *facts(results, digest),
         f"![Rates and ratios]({name}.svg)",
         "",
+        *transpose_image(results, ""),
         *ladder(results),
+        *transpose_goals(results),
         *summary(results, by_group=True),
         *full_table(results),
     ]
@@ -352,7 +521,9 @@ def readme_section(all_results: Sequence[Results], digest: str | None, folder: s
             *facts(results, digest),
             f"![Rates and ratios on {name}]({folder}/{name}.svg)",
             "",
+            *transpose_image(results, f"{folder}/"),
             *ladder(results),
+            *transpose_goals(results),
             *highlights(results),
             *summary(results, by_group=False),
             f"Every figure: [{name}.md]({folder}/{name}.md)",
@@ -370,16 +541,91 @@ def replace_section(text: str, section: str) -> str:
     return f"{before}{BEGIN}\n{section}\n{END}{rest.split(END)[1]}"
 
 
+def has_transpose_plot(results: Results) -> bool:
+    """Whether there is anything to draw over sizes; a CPU measures too few of them."""
+    return _is_cuda(results) and bool(_squares(results))
+
+
+def transpose_plot(results: Results) -> Path:
+    """Path of the plot of transposes by size, without its suffix."""
+    return results.path.with_name(f"{results.path.stem}-transposes")
+
+
+def plots_of(results: Results) -> list[Path]:
+    """Every file that `plot` writes."""
+    stems = [results.path.with_suffix(""), *([transpose_plot(results)] if has_transpose_plot(results) else [])]
+    return [stem.with_name(stem.name + suffix) for stem in stems for suffix in _PLOT_SUFFIXES]
+
+
 def plot(results: Results, digest: str | None) -> None:
-    """Writes <name>.svg and <name>.png beside the results file."""
+    """Writes <name>.svg and <name>.png beside the results file, and <name>-transposes where there is enough to draw."""
     import matplotlib
 
     matplotlib.use("Agg")
+    # The same figures must give the same file.
+    matplotlib.rcParams["svg.hashsalt"] = "pmpp"
+    _save(_rates_figure(results), results.path.with_suffix(""), results, digest)
+    if has_transpose_plot(results):
+        _save(_transposes_figure(results), transpose_plot(results), results, digest)
+
+
+def _save(figure: Any, stem: Path, results: Results, digest: str | None) -> None:
+    """Writes a figure in both formats, under a title that says where its numbers come from."""
+    import matplotlib.pyplot as plt
+
+    stale = "  [STALE: taken with other sources]" if is_stale(results, digest) else ""
+    figure.suptitle(
+        f"{results.header.get('gpu') or results.header.get('cpu')}, PyTorch {results.header['torch']}, "
+        f"{results.header['date']}{stale}",
+        color="red" if stale else "black",
+    )
+    for suffix, metadata in zip(_PLOT_SUFFIXES, ({"Date": None}, {"Software": None}), strict=True):
+        figure.savefig(stem.with_name(stem.name + suffix), dpi=110, metadata=metadata)
+    plt.close(figure)
+
+
+def _transposes_figure(results: Results) -> Any:
+    """Speed of transposes as a part of a copy's over the size of the matrix, one colour for each element size."""
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+
+    figure, axes = plt.subplots(1, 2, figsize=(15, 5.2), layout="constrained", sharex=True, sharey=True)
+    squares = _squares(results)
+    sizes = sorted({record["element_size"] for record in squares})
+    colours = {size: f"C{index}" for index, size in enumerate(sizes)}
+    powers = [record for record in squares if record["m"] == record["n"] and record["m"].bit_count() == 1]
+    odd = [record for record in squares if record["m"] % 2 and record["n"] % 2]
+    for axis, title, chosen in ((axes[0], "sides a power of two", powers), (axes[1], "odd sides", odd)):
+        for size in sizes:
+            line = sorted((record for record in chosen if record["element_size"] == size), key=_matrix_bytes)
+            across = [_matrix_bytes(record) for record in line]
+            for side, style, marker in (("ours_us", "-", "o"), ("baseline_us", ":", "x")):
+                up = [100 * record["copy_us"] / record[side] for record in line]
+                axis.plot(across, up, color=colours[size], linestyle=style, marker=marker, markersize=5)
+        axis.axhline(100, color="gray", linewidth=1)
+        axis.set_title(f"Square transposes, {title}")
+        axis.set_xlabel("bytes of the matrix")
+        axis.grid(alpha=0.3)
+    axes[0].set_xscale("log", base=2)
+    names = {10: "KiB", 20: "MiB", 30: "GiB"}
+    ticks = range(14, 34, 2)
+    axes[0].set_xticks([2**tick for tick in ticks], [f"{2 ** (tick % 10)} {names[tick - tick % 10]}" for tick in ticks])
+    axes[0].set_ylim(bottom=0)
+    axes[0].set_ylabel("% of a copy's speed")
+    handles = [Line2D([], [], color=colours[size], label=f"{size} B an element") for size in sizes]
+    handles += [
+        Line2D([], [], color="black", linestyle="-", marker="o", label="padded_transpose"),
+        Line2D([], [], color="black", linestyle=":", marker="x", label="x.t().contiguous()"),
+    ]
+    figure.legend(handles=handles, loc="outside right center")
+    return figure
+
+
+def _rates_figure(results: Results) -> Any:
+    """Rates of square products over their side, and transposes of one size beside a copy."""
     import matplotlib.pyplot as plt
     import matplotlib.ticker
 
-    # The same figures must give the same file.
-    matplotlib.rcParams["svg.hashsalt"] = "pmpp"
     cuda = _is_cuda(results)
     scale, unit = (1e6, "TFLOP/s") if cuda else (1e3, "GFLOP/s")
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.6), layout="constrained")
@@ -424,15 +670,7 @@ def plot(results: Results, digest: str | None) -> None:
             axis.legend()
         axis.grid(alpha=0.3)
     axis = axes[2]
-    squares = [
-        record
-        for record in calls
-        if record["op"] == "padded_transpose"
-        and record["m"] == record["n"]
-        and record["algorithm"] == "auto"
-        and record["layout"] == "contiguous"
-        and record["copy_us"]
-    ]
+    squares = [record for record in _squares(results) if record["m"] == record["n"]]
     # The side that most element sizes share, and of those the largest: beyond every cache.
     sides = [record["m"] for record in squares]
     side = max(sides, key=lambda m: (sides.count(m), m <= 8192, m), default=0)
@@ -459,15 +697,7 @@ def plot(results: Results, digest: str | None) -> None:
     if bars:
         axis.legend()
     axis.grid(alpha=0.3, axis="y")
-    stale = "  [STALE: taken with other sources]" if is_stale(results, digest) else ""
-    figure.suptitle(
-        f"{results.header.get('gpu') or results.header.get('cpu')}, PyTorch {results.header['torch']}, "
-        f"{results.header['date']}{stale}",
-        color="red" if stale else "black",
-    )
-    for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
-        figure.savefig(results.path.with_suffix(suffix), dpi=110, metadata=metadata)
-    plt.close(figure)
+    return figure
 
 
 def find_results(folder: Path) -> list[Results]:
@@ -522,7 +752,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
     if options.check:
         old = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-        plots = [results.path.with_suffix(suffix) for results in found for suffix in (".svg", ".png")]
+        plots = [path for results in found for path in plots_of(results)]
         old += [path for path in plots if not options.no_plot and not path.is_file()]
         for path in old:
             print(f"report: {path} is not up to date; run python benchmarks/report.py --readme", file=sys.stderr)
@@ -533,7 +763,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.no_plot:
         for results in found:
             plot(results, digest)
-            print(f"{results.path.with_suffix('.svg')}, {results.path.with_suffix('.png')}")
+            print(", ".join(str(path) for path in plots_of(results)))
     return 0
 
 

@@ -93,6 +93,50 @@ def test_case_list_is_complete(device):
         assert wanted <= shapes
     keys = [results.key_of(run.key_record(case, torch.device(device))) for case in listed]
     assert len(set(keys)) == len(keys)
+    # --cases picks by name, and the report finds a record's group again.
+    assert len({case.name for case in listed}) == len(listed)
+    known = report.groups(device)
+    for case in listed:
+        assert report.group_of(run.key_record(case, torch.device(device)), known) == case.group
+
+
+def test_cuda_case_list_serves_every_goal_of_the_transposes():
+    listed = [case for case in cases.all_cases("cuda") if case.op == "padded_transpose"]
+    assert len(listed) <= 330
+    shapes = {(case.m, case.n, case.offset) for case in listed if case.dtype == "uint8"}
+    for size, dtype in cases.TRANSPOSE_DTYPES.items():
+        assert {(case.m, case.n, case.offset) for case in listed if case.dtype == dtype} == shapes, size
+    assert {(n, m, 0) for m, n, _ in shapes if cases.NARROW_LENGTH in (m, n)} <= shapes
+    for n in (3, 4, 8, 16, 33, 64):
+        assert (1048576, n, 0) in shapes
+    assert {(8192, 8192, 1), (8191, 8193, 0), (16383, 16385, 0), (8191, 8192, 0), (8192, 8191, 0)} <= shapes
+    assert {(8192, 8192, 0), (16384, 16384, 0), (2000, 100000, 0), (4096, 14336, 0), (16, 16, 0)} <= shapes
+
+    records = [run.key_record(case, torch.device("cuda")) for case in listed]
+    for goal in report.TRANSPOSE_GOALS:
+        sizes = [record["element_size"] for record in records if goal.belongs(record)]
+        if "1-byte" in goal.cases:
+            assert sizes == [1] * 3
+        elif "16 x 16" in goal.cases:
+            assert sorted(sizes) == [1, 2, 4, 8, 16]
+        else:
+            assert min(sizes.count(size) for size in (1, 2, 4, 8, 16)) >= 5, goal.cases
+
+
+def test_cpu_case_list_leaves_out_what_is_for_the_goals():
+    listed = [case for case in cases.all_cases("cpu") if case.op == "padded_transpose"]
+    assert len(listed) == 159
+    assert {case.mode for case in listed} == {"call"}
+    assert {case.offset for case in listed} == {0}
+    plain = [(c.element_size, c.group, (c.m, c.n)) for c in listed if c.group not in ("ladder", "layout")]
+    expected = [
+        (size, group, shape)
+        for size in cases.TRANSPOSE_DTYPES
+        for group, shapes in cases.TRANSPOSE_GROUPS.items()
+        for shape in shapes
+    ]
+    assert sorted(plain) == sorted(expected)
+    assert {case.algorithm for case in listed} == {"auto", "naive", "blocked"}
 
 
 def test_case_list_has_the_ladder():
@@ -104,10 +148,19 @@ def test_case_list_has_the_ladder():
         for shape in ((1024, 1024), (4096, 4096), (2398, 1298)):
             transposes = [c for c in listed if c.op == "padded_transpose" and c.dtype == dtype]
             found = {c.algorithm for c in transposes if (c.m, c.n) == shape}
-            assert {"naive", "shared", "padded", "padded16", "auto"} <= found
+            assert {"naive", "shared", "padded", "padded16", "vectorized", "auto"} <= found
     # A run may be cut short: the ladder comes first.
     groups = [case.group for case in listed]
     assert groups[: groups.count("ladder")] == ["ladder"] * groups.count("ladder")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_ladder_names_only_what_the_library_has(device):
+    # An unknown name would not fail in a run: the case would be left out as not available.
+    for dtype in (torch.float32, torch.bfloat16):
+        assert set(cases.MATMUL_LADDER[device]) <= set(torch_pmpp.algorithms("tiled_matmul", device, dtype))
+        assert set(cases.TRANSPOSE_LADDER[device]) <= set(torch_pmpp.algorithms("padded_transpose", device, dtype))
+    assert {name for name, _ in profile_transposes.LAUNCHES} <= set(cases.TRANSPOSE_LADDER["cuda"])
 
 
 def test_case_facts():
@@ -116,6 +169,9 @@ def test_case_facts():
     assert case.bytes == (3 * 7 + 7 * 5 + 3 * 5) * 8
     transpose = cases.Case("padded_transpose", "odd", 3, 5, dtype="int16", layout="contiguous")
     assert (transpose.flops, transpose.bytes, transpose.shape) == (0, 2 * 15 * 2, "3x5")
+    moved = cases.Case("padded_transpose", "odd", 3, 5, dtype="int16", layout="contiguous", offset=1)
+    assert transpose.name == "padded_transpose/odd/3x5/int16/contiguous/auto/call"
+    assert moved.name == "padded_transpose/odd/3x5/int16/contiguous+1/auto/call"
 
 
 def test_case_selection():
@@ -384,6 +440,47 @@ def test_transpose_operands_have_the_layout_they_claim(layout):
     assert (tuple(x.shape), x.stride()) == ((5, 7), expected)
 
 
+@pytest.mark.parametrize("layout", cases.TRANSPOSE_LAYOUTS)
+@pytest.mark.parametrize("dtype", cases.TRANSPOSE_DTYPES.values())
+def test_transpose_operands_begin_where_the_offset_says(layout, dtype):
+    aligned, moved = (
+        run.transpose_operand(
+            cases.Case("padded_transpose", "x", 5, 7, dtype=dtype, layout=layout, offset=offset),
+            torch.device("cpu"),
+            torch.Generator(),
+        )
+        for offset in (0, 1)
+    )
+    assert (moved.shape, moved.stride()) == (aligned.shape, aligned.stride())
+    assert (aligned.storage_offset(), moved.storage_offset()) == (0, 1)
+    assert aligned.data_ptr() % 16 == 0
+    assert moved.data_ptr() % 16 == moved.element_size() % 16
+
+
+def test_offset_and_the_copy_of_a_transpose_reach_the_measurement(monkeypatch):
+    seen = []
+    copied = []
+
+    def judge(result, x):
+        seen.append(x.storage_offset())
+        return run.Judgement(True, 0.0)
+
+    def time_cpu(calls, *, budget):
+        copied.append(calls[2]())
+        return [2e-3, 8e-3, 1e-3]
+
+    monkeypatch.setattr(run, "judge_transpose", judge)
+    monkeypatch.setattr(timing, "time_cpu", time_cpu)
+    case = cases.Case("padded_transpose", "x", 96, 33, dtype="bfloat16", layout="contiguous", offset=1)
+    record = run.Bench(torch.device("cpu"), 0.01).measure(case)
+    assert seen == [1]
+    # All three in one list of calls, which timing.py interleaves, and the copy of as many bytes as the matrix has.
+    assert len(copied) == 1
+    assert copied[0].is_contiguous()
+    assert copied[0].numel() * copied[0].element_size() == 96 * 33 * 2
+    assert (record["offset"], record["ratio"], record["copy_us"], record["copy_fraction"]) == (1, 4.0, 1000.0, 0.5)
+
+
 def test_matmul_operands_have_layout_and_offset():
     case = cases.Case("tiled_matmul", "x", 5, 7, 3, layout="TN", offset=1)
     a, b = run.matmul_operands(case, torch.device("cpu"), torch.Generator())
@@ -481,14 +578,132 @@ def test_readme_section_is_rewritten_and_checked(results_folder, tmp_path, capsy
     assert report.main(arguments) == 2
 
 
-def test_plot_is_made_and_is_the_same_each_time(results_folder):
+def measured_transpose(m, n, dtype="float32", *, fraction=0.5, ratio=2.0, **changes):
+    """A record of a transpose at this part of a copy's speed and this many times as fast as PyTorch."""
+    fields = {"m": m, "n": n, "dtype": dtype, "element_size": cases.ELEMENT_SIZES[dtype], "copy_fraction": fraction}
+    fields |= {"copy_us": 100.0, "ours_us": 100.0 / fraction, "baseline_us": 100.0 / fraction * ratio, "ratio": ratio}
+    return make_transpose_record(**fields | changes)
+
+
+def goal_rows(records, **header):
+    """Rows of the table of goals: what follows the first cell, by the first cell."""
+    lines = report.transpose_goals(results.Results(ROOT / "none.json", HEADER | header, records))
+    table = [line.strip("| ").partition(" | ") for line in lines if line.startswith("| ")]
+    return {name: rest for name, _, rest in table[2:]}
+
+
+def test_goals_are_computed_from_the_records():
+    rows = goal_rows(
+        [
+            measured_transpose(8192, 8192, fraction=0.965, ratio=4.0),
+            measured_transpose(8192, 8192, "uint8", fraction=1.0, ratio=8.0),
+            measured_transpose(8192, 8192, fraction=0.99, ratio=9.0, offset=1),
+            measured_transpose(8191, 8193, "uint8", fraction=0.81, ratio=6.0),  # one byte short of 64 MiB
+            measured_transpose(100003, 129, "complex128", fraction=0.99, ratio=3.0),
+            measured_transpose(1048576, 3, "complex128", fraction=0.86, ratio=5.0),
+            measured_transpose(16, 1048576, "uint8", fraction=0.99, ratio=0.999),  # 16 MiB: narrow and medium
+            measured_transpose(1000, 1000, "uint8", fraction=0.5, ratio=16.0),
+            measured_transpose(16, 16, mode="host", ours_us=9.0, baseline_us=10.0, ratio=1.111),
+            measured_transpose(16, 16, "uint8", mode="host", ours_us=9.6, baseline_us=10.0, ratio=1.042),
+            # None of these belongs to any goal.
+            measured_transpose(8192, 8192, fraction=0.01, ratio=0.01, layout="pitched"),
+            measured_transpose(8192, 8192, fraction=0.01, ratio=0.01, algorithm="padded"),
+            measured_transpose(2048, 2048, "float64", fraction=0.01, ratio=0.01),  # 32 MiB
+            measured_transpose(512, 512, "uint8", fraction=0.01, ratio=0.01),
+            measured_transpose(2000000, 8, "float64", fraction=0.01, ratio=0.01),
+            measured_transpose(16, 16, ours_us=100.0, baseline_us=1.0, ratio=0.01),
+            make_record(m=8192, n=8192, ratio=0.01),
+        ]
+    )
+    copy, faster, missed = "part of a copy's speed", "times PyTorch's speed", "**not met**"
+    odd, all_of_them = (0.99 * 0.99 * 0.81) ** (1 / 3), (4 * 8 * 9 * 6 * 3 * 5 * 0.999 * 16) ** (1 / 8)
+    assert rows == {
+        "64 MiB and more, even sides from 512": f"{copy} | met | 8192 x 8192 float32 | 2 "
+        f"| {0.965**0.5:.4g} | >= 0.98 | 0.965 | >= 0.95",
+        "64 MiB and more, odd side or base, sides from 128": f"{copy} | {missed} (mean, worst) | 8191 x 8193 uint8 | 3 "
+        f"| {odd:.4g} | >= 0.95 | 0.81 | >= 0.9",
+        "1,048,576 x 3 to 64 and mirrored, 16 MiB and more": f"{copy} | met | 1048576 x 3 complex128 | 2 "
+        f"| {(0.86 * 0.99) ** 0.5:.4g} | >= 0.92 | 0.86 | >= 0.85",
+        "1 to 16 MiB": f"{faster} | {missed} (worst) | 16 x 1048576 uint8 | 2 | 3.998 | >= 2 | 0.999 | >= 1",
+        "all of these": f"{faster} | {missed} (worst) | 16 x 1048576 uint8 | 8 "
+        f"| {all_of_them:.4g} | >= 4 | 0.999 | >= 1",
+        "of these the squares of 1-byte elements from 64 MiB": f"{faster} | met | 8192 x 8192 uint8 | 1 "
+        "| 8 | - | 8 | >= 8",
+        "one call from Python, 16 x 16": f"part of PyTorch's time | {missed} (worst) | 16 x 16 uint8 | 2 "
+        "| 0.9295 | - | 0.96 | <= 0.95",
+    }
+
+
+def test_goals_are_met_exactly_at_the_limit_and_missed_below():
+    name = "64 MiB and more, odd side or base, sides from 128"
+    at_limit = [measured_transpose(8191, n, fraction=0.95) for n in (8191, 8192, 8193)]
+    assert "| met |" in goal_rows(at_limit)[name]
+    below = [*at_limit, measured_transpose(8192, 8192, fraction=0.9499, offset=1)]
+    # The mean of the four is 0.949975: judged as it is shown.
+    assert "| met | 8192 x 8192 float32 +1 | 4 | 0.95 |" in goal_rows(below)[name]
+    assert "| **not met** (mean) |" in goal_rows([below[-1]])[name]
+
+
+def test_goals_without_records_are_left_out():
+    assert list(goal_rows([measured_transpose(16384, 16384)])) == [
+        "64 MiB and more, even sides from 512",
+        "all of these",
+    ]
+    assert goal_rows([make_record()]) == {}
+    assert report.transpose_goals(results.Results(ROOT / "none.json", dict(HEADER), [make_record()])) == []
+    on_cpu = [measured_transpose(8192, 8192, device="cpu", threads=2)]
+    assert goal_rows(on_cpu, gpu=None, cpu="some", simd="AVX2") == {}
+
+
+def test_goals_and_plot_of_transposes_are_in_page_and_readme(results_folder, tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{report.BEGIN}\n{report.END}\n")
+    assert report.main(["--results", str(results_folder), "--no-plot", "--readme", str(readme)]) == 0
+    row = "| **not met** (mean, worst) | 8192 x 8192 float32 | 1 | 0.565 | >= 0.98 | 0.565 | >= 0.95 |"
+    for text in ((results_folder / "nvidia-h200.md").read_text(), readme.read_text()):
+        assert row in text
+        assert "nvidia-h200-transposes.svg)" in text
+
+
+def test_plots_are_made_and_are_the_same_each_time(results_folder):
     pytest.importorskip("matplotlib")
+    names = [f"nvidia-h200{which}.{suffix}" for which in ("", "-transposes") for suffix in ("svg", "png")]
     assert report.main(["--results", str(results_folder)]) == 0
-    svg = results_folder / "nvidia-h200.svg"
-    first = svg.read_bytes()
-    assert (results_folder / "nvidia-h200.png").read_bytes().startswith(b"\x89PNG")
+    first = {name: (results_folder / name).read_bytes() for name in names}
+    assert all(content.startswith(b"\x89PNG") for name, content in first.items() if name.endswith("png"))
     assert report.main(["--results", str(results_folder)]) == 0
-    assert svg.read_bytes() == first
+    assert {name: (results_folder / name).read_bytes() for name in names} == first
+
+
+def test_moved_base_does_not_stand_in_for_its_shape():
+    pytest.importorskip("matplotlib")
+    records = [measured_transpose(8192, 8192, offset=offset) for offset in (0, 1)]
+    both = results.Results(ROOT / "none.json", dict(HEADER), records)
+    assert len([line for line in report.highlights(both) if "8192 x 8192" in line]) == 1
+    assert len(report._rates_figure(both).axes[2].patches) == 2  # a bar of ours, a bar of PyTorch's
+    lines = report._transposes_figure(both).axes[0].lines
+    assert [len(line.get_xdata()) for line in lines[:2]] == [1, 1]
+
+
+def test_missing_plot_of_transposes_is_not_up_to_date(results_folder, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{report.BEGIN}\n{report.END}\n")
+    arguments = ["--results", str(results_folder), "--readme", str(readme)]
+    assert report.main(arguments) == 0
+    assert report.main([*arguments, "--check"]) == 0
+    (results_folder / "nvidia-h200-transposes.svg").unlink()
+    assert report.main([*arguments, "--check"]) == 1
+    assert "nvidia-h200-transposes.svg is not up to date" in capsys.readouterr().err
+
+
+def test_results_without_transposes_have_no_plot_of_them(tmp_path):
+    products = results.Results(tmp_path / "nvidia-h200.json", dict(HEADER), [make_record()])
+    on_cpu = [measured_transpose(8192, 8192, device="cpu", threads=2)]
+    cpu = results.Results(tmp_path / "cpu.json", HEADER | {"gpu": None, "cpu": "some", "simd": "AVX2"}, on_cpu)
+    for written in (products, cpu):
+        assert "-transposes" not in report.document(written, None)
+        assert [path.suffix for path in report.plots_of(written)] == [".svg", ".png"]
 
 
 def test_report_without_results_says_so(tmp_path, capsys):
@@ -532,27 +747,62 @@ def test_gtest_summary_is_read():
     assert gpu_check.gtest_counts(text + "[  FAILED  ] 2 tests, listed below:\n") == gpu_check.Outcome(6, 2, 1)
 
 
-def ncu_output(conflicts):
-    lines = ["==PROF== Connected", '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"', '"","","","",""']
-    del lines[2]
-    for index, (load, store) in enumerate(conflicts):
+def ncu_output(launches):
+    """What ncu prints for launches of (conflicts of loads, conflicts of stores, share of DRAM peak)."""
+    lines = ["==PROF== Connected", '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"']
+    for index, (load, store, dram) in enumerate(launches):
         lines.append(f'"{index}","kernel","{gpu_check.CONFLICTS_LOAD}","","{load:,}"')
         lines.append(f'"{index}","kernel","{gpu_check.CONFLICTS_STORE}","","{store:,}"')
-        lines.append(f'"{index}","kernel","{gpu_check.DRAM_SHARE}","%","41.5"')
+        lines.append(f'"{index}","kernel","{gpu_check.DRAM_SHARE}","%","{dram}"')
     return "\n".join(lines)
 
 
-def test_bank_conflicts_are_judged():
-    accesses = profile_transposes.SIDE**2 // 32
-    good = gpu_check.judge_conflicts(
-        gpu_check.ncu_metrics(ncu_output([(31 * accesses, 0), (100, 200), (accesses, accesses)]))
+def judged(*launches):
+    return gpu_check.judge_transposes(gpu_check.ncu_metrics(ncu_output(launches)))
+
+
+def test_transposes_are_judged_by_their_counters():
+    accesses = 4096**2 // 32  # of one direction; 8192 x 8192 takes four times as many
+    shared, padded, padded16 = (31 * accesses, 0, 24.0), (100, 200, 41.5), (accesses, accesses, 40.0)
+    good = judged(shared, padded, padded16, (400_000, 0, 89.5))
+    assert (good.passed, good.failed) == (6, 0)
+    assert "padded at 4096 x 4096 300 conflicts (0.00 a turn) and 42% of DRAM peak" in good.note
+    assert "vectorized at 8192 x 8192 400000 conflicts (0.10 a turn) and 90% of DRAM peak" in good.note
+    assert "not so" not in good.note
+
+    # Pairs of words in one bank, in one direction.
+    conflicting = judged(shared, padded, padded16, (0, 4 * accesses, 89.5))
+    assert (conflicting.failed, conflicting.note.split("; ")[1:]) == (
+        1,
+        ["not so: vectorized has next to none (under 0.25 a turn)"],
     )
-    assert (good.passed, good.failed) == (4, 0)
-    assert "padded 300 conflicts and 42% of DRAM peak" in good.note
-    bad = gpu_check.judge_conflicts(gpu_check.ncu_metrics(ncu_output([(31 * accesses, 0)] * 3)))
-    assert bad.failed == 3
-    with pytest.raises(gpu_check.StepFailed, match="saw 0 launches, expected 3"):
-        gpu_check.judge_conflicts(gpu_check.ncu_metrics("==ERROR== no permission"))
+    slow = judged(shared, padded, padded16, (0, 0, 84.9))
+    assert (slow.failed, slow.note.split("; ")[1:]) == (1, ["not so: vectorized reaches 85% of DRAM peak"])
+    assert judged(shared, (0, accesses, 41.5), padded16, (0, 0, 89.5)).failed == 1
+    assert judged(padded, padded, padded, (0, 0, 89.5)).failed == 3
+    assert judged(*[shared] * 4).failed == 5
+    with pytest.raises(gpu_check.StepFailed, match="saw 3 launches, expected 4"):
+        judged(shared, padded, padded16)
+    with pytest.raises(gpu_check.StepFailed, match="saw 0 launches, expected 4"):
+        gpu_check.judge_transposes(gpu_check.ncu_metrics("==ERROR== no permission"))
+
+
+def test_launches_are_profiled_in_the_order_they_are_judged(monkeypatch):
+    events = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda.profiler, "start", lambda: events.append("start"))
+    monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: events.append("stop"))
+    monkeypatch.setattr(torch, "randn", lambda *shape, device: torch.empty(shape, device="meta"))
+
+    def transpose(x, *, algorithm, out):
+        assert out.shape == x.shape
+        events.append((algorithm, x.shape[0]))
+
+    monkeypatch.setattr(torch_pmpp, "padded_transpose", transpose)
+    profile_transposes.main()
+    launches = list(profile_transposes.LAUNCHES)
+    assert events == [*launches, "start", *launches, "stop"]
+    assert launches[-1] == ("vectorized", 8192)
 
 
 def test_process_that_takes_too_long_is_stopped():
