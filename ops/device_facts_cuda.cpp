@@ -27,6 +27,7 @@ DeviceFacts read_facts(int index) {
       attribute(cudaDevAttrComputeCapabilityMajor, index) * 10 + attribute(cudaDevAttrComputeCapabilityMinor, index);
   facts.sm_count = attribute(cudaDevAttrMultiProcessorCount, index);
   facts.shared_memory_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlock, index);
+  facts.shared_memory_opt_in = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
   facts.max_threads_per_block = attribute(cudaDevAttrMaxThreadsPerBlock, index);
   return facts;
 }

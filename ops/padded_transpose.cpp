@@ -47,10 +47,12 @@ std::vector<Size> transposed(c10::ArrayRef<Size> sizes) {
 
 struct Call {
   transposition::Problem problem;
+  transposition::Algorithm asked;
   transposition::Plan plan;
 };
 
-// The problem without its addresses, and its plan. A vector is a matrix of one row; a scalar one of one element.
+// The problem without its addresses, for a contiguous result. A vector is a matrix of one row; a scalar one of one
+// element.
 Call make_call(const TransposeBackend& backend, const at::Tensor& x, c10::string_view algorithm) {
   Call call;
   call.problem.element_size = check_element_size(x);
@@ -58,23 +60,27 @@ Call make_call(const TransposeBackend& backend, const at::Tensor& x, c10::string
   call.problem.n = x.dim() == 0 ? 1 : x.size(-1);
   call.problem.in_row_stride = x.dim() == 2 ? x.stride(0) : 0;
   call.problem.in_col_stride = x.dim() == 0 ? 0 : x.stride(-1);
-  const transposition::Algorithm asked = check_algorithm(algorithm);
+  call.problem.out_row_stride = call.problem.m;
+  call.problem.out_col_stride = 1;
+  call.asked = check_algorithm(algorithm);
   const DeviceFacts facts = backend.facts(x.device());
-  const std::optional<transposition::Plan> plan = transposition::select(call.problem, facts, asked);
+  const std::optional<transposition::Plan> plan = transposition::select(call.problem, facts, call.asked);
   if (!plan.has_value()) {
-    throw_unavailable_algorithm(kOp, transposition::algorithm_name(asked), x.scalar_type(), x.device(),
+    throw_unavailable_algorithm(kOp, transposition::algorithm_name(call.asked), x.scalar_type(), x.device(),
                                 padded_transpose_algorithms(facts, x.scalar_type()));
   }
   call.plan = *plan;
   return call;
 }
 
-// Addresses are taken last: resizing `out` moves the storage that it may share with x.
+// Addresses are taken last: resizing `out` moves the storage that it may share with x. With them comes the final plan,
+// which depends on their alignment.
 void run_into(const TransposeBackend& backend, Call& call, const at::Tensor& x, const at::Tensor& out) {
   call.problem.in = x.const_data_ptr();
   call.problem.out = out.mutable_data_ptr();
   call.problem.out_row_stride = out.dim() == 0 ? 0 : out.stride(0);
   call.problem.out_col_stride = out.dim() == 2 ? out.stride(1) : 0;
+  call.plan = transposition::select(call.problem, backend.facts(out.device()), call.asked).value();
   backend.run(call.plan, call.problem, out.device());
 }
 
@@ -129,7 +135,10 @@ at::Tensor& padded_transpose_out_meta(const at::Tensor& x, c10::string_view algo
 std::string padded_transpose_plan(const TransposeBackend& backend, const at::Tensor& x, c10::string_view algorithm) {
   check_ndim(x);
   if (x.numel() == 0) return "none: empty";
-  return transposition::to_string(make_call(backend, x, algorithm).plan);
+  Call call = make_call(backend, x, algorithm);
+  // A result of its own would start on a boundary; x may not.
+  call.problem.in = x.const_data_ptr();
+  return transposition::to_string(transposition::select(call.problem, backend.facts(x.device()), call.asked).value());
 }
 
 std::vector<std::string> padded_transpose_algorithms(const DeviceFacts& device, at::ScalarType dtype) {

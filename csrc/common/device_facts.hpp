@@ -11,6 +11,7 @@ struct DeviceFacts {
   int compute_capability = 0;       // major * 10 + minor; 90 on an H200
   int sm_count = 0;                 // streaming multiprocessors
   int shared_memory_per_block = 0;  // bytes a block gets without opting in to more
+  int shared_memory_opt_in = 0;     // bytes a block gets at most
   int max_threads_per_block = 0;
   int cpu_threads = 1;  // CPU: threads that the caller will use
 };
@@ -28,6 +29,7 @@ constexpr DeviceFacts h200_facts() {
   facts.compute_capability = 90;
   facts.sm_count = 132;
   facts.shared_memory_per_block = 48 * 1024;
+  facts.shared_memory_opt_in = 227 * 1024;
   facts.max_threads_per_block = 1024;
   return facts;
 }

@@ -2,6 +2,7 @@
 #include "csrc/padded_transpose/launch.hpp"
 #include "csrc/padded_transpose/naive.cuh"
 #include "csrc/padded_transpose/tile.cuh"
+#include "csrc/padded_transpose/vectorized.hpp"
 
 namespace pmpp::transposition {
 namespace {
@@ -19,6 +20,7 @@ cudaError_t launch_typed(const Plan& plan, const Problem& problem, cudaStream_t 
     case Algorithm::kShared:
       padded_transpose_tile_kernel<E, kTile, 0><<<grid, block, 0, stream>>>(arguments);
       break;
+    case Algorithm::kVectorized:  // what has no faster method
     case Algorithm::kPadded:
       padded_transpose_tile_kernel<E, kTile, kPadding><<<grid, block, 0, stream>>>(arguments);
       break;
@@ -34,10 +36,14 @@ cudaError_t launch_typed(const Plan& plan, const Problem& problem, cudaStream_t 
 
 }  // namespace
 
-cudaError_t launch(const Plan& plan, const Problem& problem, void* workspace, cudaStream_t stream) {
+cudaError_t launch(const Plan& plan, const Problem& asked, void* workspace, cudaStream_t stream) {
+  const Problem problem = plan.algorithm == Algorithm::kVectorized ? normalized(asked) : asked;
   if (!plan.is_cuda || !is_element_size(problem.element_size)) return cudaErrorInvalidValue;
   if (plan.workspace_bytes > 0 && workspace == nullptr) return cudaErrorInvalidValue;
   if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return cudaSuccess;
+  if (plan.algorithm == Algorithm::kVectorized && plan.method != Method::kStrided) {
+    return launch_vectorized(plan, problem, stream);
+  }
   // Strides count elements, so that the first of each tells the alignment of all.
   const auto size = static_cast<std::uintptr_t>(problem.element_size);
   if (is_aligned(problem.in, size) && is_aligned(problem.out, size)) {

@@ -18,6 +18,11 @@ struct Problem {
   std::int64_t out_row_stride = 0, out_col_stride = 0, out_batch_stride = 0;  // row: a step of j; col: a step of i
 };
 
+// The same movement with unused strides set to 0 and, where that makes destination rows contiguous, with the roles of m
+// and n exchanged: out[j][i] = in[i][j] says the same as in^T[j][i] = out^T[i][j]. So a vector becomes one destination
+// row, and writing to a column-major output a copy.
+Problem normalized(const Problem& problem);
+
 // One line, for messages.
 std::string to_string(const Problem& problem);
 

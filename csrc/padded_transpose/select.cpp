@@ -31,9 +31,198 @@ bool available(Algorithm algorithm, int element_size, const DeviceFacts& device)
   if (algorithm == Algorithm::kAuto) return true;
   if (algorithm == Algorithm::kBlocked) return !device.is_cuda;
   if (!device.is_cuda) return algorithm == Algorithm::kNaive;
+  if (algorithm == Algorithm::kVectorized) {
+    // cp.async came with 8.0; every smaller GPU of that generation has room for the tiles.
+    return device.compute_capability >= 80 && device.max_threads_per_block >= 1024 &&
+           device.shared_memory_per_block >= kMaxStaticShared && device.shared_memory_opt_in >= kMaxShared;
+  }
   const Shape shape = cuda_shape(algorithm);
   const int bytes = algorithm == Algorithm::kNaive ? 0 : tile_bytes(shape.tile_m, shape.padding, element_size);
   return shape.block_x * shape.block_y <= device.max_threads_per_block && bytes <= device.shared_memory_per_block;
+}
+
+// ---- vectorized ----------------------------------------------------------------------------------------------------
+
+bool on_boundary(std::int64_t bytes) { return bytes % kChunkBytes == 0; }
+
+bool source_aligned(const Problem& p) {
+  return is_aligned(p.in, kChunkBytes) && on_boundary(p.in_row_stride * p.element_size) &&
+         on_boundary(p.in_batch_stride * p.element_size);
+}
+
+bool dest_aligned(const Problem& p) {
+  return is_aligned(p.out, kChunkBytes) && on_boundary(p.out_row_stride * p.element_size) &&
+         on_boundary(p.out_batch_stride * p.element_size);
+}
+
+// Batches on y, and what does not fit there on z.
+bool set_grid(Plan& plan, std::int64_t blocks, std::int64_t batch) {
+  plan.grid[0] = blocks;
+  plan.grid[1] = std::min(batch, kMaxGridYZ);
+  plan.grid[2] = batch == 0 ? 0 : ceil_div(batch, plan.grid[1]);
+  return blocks <= kMaxGridX && plan.grid[2] <= kMaxGridYZ;
+}
+
+void set_tile(Plan& plan, const TileShape& tile, int element_size) {
+  plan.tile_m = tile.dest_bytes / element_size;
+  plan.tile_n = tile.source_bytes / element_size;
+  plan.block[0] = tile.threads;
+  plan.block[1] = 1;
+}
+
+// Tiles along the rows of the source. Where destination rows start off a boundary, a tile's last elements belong to the
+// next one's first chunk.
+std::int64_t row_tiles(const Problem& p, int rows, int halo) {
+  return ceil_div(p.m + (halo > 0 ? halo / p.element_size - 1 : 0), rows);
+}
+
+TileShape tile_shape(Method method, int element_size, bool small) {
+  if (method == Method::kAligned) return aligned_tile(element_size, small);
+  if (method == Method::kStaged) return staged_tile(small);
+  return gather_tile(element_size, small);
+}
+
+int tile_halo(const Problem& p, Method method, bool small) {
+  if (method == Method::kAligned || dest_aligned(p)) return 0;
+  return method == Method::kStaged ? kStagedHalo : gather_halo(small);
+}
+
+std::optional<Plan> tile_plan(const Problem& p, const DeviceFacts& device, Method method) {
+  Plan plan;
+  plan.method = method;
+  for (const bool small : {false, true}) {
+    plan.small = small;
+    set_tile(plan, tile_shape(method, p.element_size, small), p.element_size);
+    const std::int64_t rows = row_tiles(p, plan.tile_m, tile_halo(p, method, small));
+    if (!set_grid(plan, rows * ceil_div(p.n, plan.tile_n), p.batch)) return std::nullopt;
+    // Fewer than two blocks for each multiprocessor leave some of them idle.
+    if (plan.grid[0] * plan.grid[1] >= 2 * device.sm_count) break;
+  }
+  const TileShape tile = tile_shape(method, p.element_size, plan.small);
+  if (method == Method::kAligned) {
+    plan.shared_bytes = aligned_shared_bytes(tile, p.element_size);
+  } else if (method == Method::kStaged) {
+    plan.shared_bytes = staged_shared_bytes(tile);
+  } else {
+    plan.shared_bytes = gather_shared_bytes(tile, p.element_size, gather_halo(plan.small));
+  }
+  return plan;
+}
+
+// How much of the tiles along a side of this many bytes is matrix.
+double filled(std::int64_t bytes, int tile) { return static_cast<double>(bytes) / round_up(bytes, tile); }
+
+bool is_narrow(std::int64_t side, int element_size, int tile) {
+  if (side < 2 || side > kNarrowElements) return false;
+  return side * element_size <= kNarrowBytes || filled(side * element_size, tile) < 0.8;
+}
+
+// Lines of shared memory lie an odd number of chunks apart.
+int odd_chunks(int bytes) { return (bytes / kChunkBytes | 1) * kChunkBytes; }
+
+std::optional<Plan> narrow_source_plan(const Problem& p, const DeviceFacts& device) {
+  const int per_chunk = kChunkBytes / p.element_size;
+  const int n = static_cast<int>(p.n);
+  const bool aligned = is_aligned(p.in, kChunkBytes) && on_boundary(p.in_batch_stride * p.element_size);
+  Plan plan;
+  plan.method = Method::kNarrowSource;
+  plan.pieces = n + (aligned ? 0 : 1);
+  plan.pitch = odd_chunks(plan.pieces * kChunkBytes);
+  int groups = std::max(kNarrowShared / plan.pitch / kNarrowLanes * kNarrowLanes, kNarrowLanes);
+  // Shorter strips for more blocks, where there are too few.
+  const auto strips = [&] { return ceil_div(p.m + per_chunk - 1, std::int64_t{groups} * per_chunk); };
+  while (groups > kNarrowLanes && strips() * p.batch < 2 * device.sm_count) groups = round_up(groups / 2, kNarrowLanes);
+  plan.tile_m = groups * per_chunk;
+  plan.tile_n = n;
+  plan.shared_bytes = (groups + (per_chunk > 1 ? 1 : 0)) * plan.pitch;
+  const int column_runs = static_cast<int>(ceil_div(n, 32 / kNarrowLanes));
+  const int rounds = static_cast<int>(ceil_div(column_runs, kNarrowSourceWarps));
+  plan.lanes = static_cast<int>(ceil_div(column_runs, rounds));
+  plan.block[0] = 32 * plan.lanes * std::max(1, std::min(kNarrowSourceWarps / plan.lanes, groups / kNarrowLanes));
+  plan.block[1] = 1;
+  if (!set_grid(plan, strips(), p.batch)) return std::nullopt;
+  return plan;
+}
+
+std::optional<Plan> narrow_dest_plan(const Problem& p, const DeviceFacts& device) {
+  const int m = static_cast<int>(p.m);
+  const int piece = narrow_dest_piece(p.element_size);
+  const int per_chunk = kChunkBytes / p.element_size;
+  Plan plan;
+  plan.method = Method::kNarrowDest;
+  int width = std::clamp(kNarrowShared / m / 256 * 256, 256, 4096);
+  const auto strips = [&] { return ceil_div(p.n * p.element_size, width); };
+  while (width > 256 && strips() * p.batch < 2 * device.sm_count) width = round_up(width / 2, 256);
+  plan.tile_m = m;
+  plan.tile_n = width / p.element_size;
+  plan.pieces = width / piece + (piece > p.element_size ? 1 : 0);
+  plan.pitch = piece == kChunkBytes ? odd_chunks(width + kChunkBytes) : width + piece;
+  plan.shared_bytes = m * plan.pitch + (piece > p.element_size ? ceil_div(m, per_chunk) * kChunkBytes : 0);
+  plan.block[0] = narrow_dest_threads(p.element_size);
+  plan.block[1] = 1;
+  if (!set_grid(plan, strips(), p.batch)) return std::nullopt;
+  return plan;
+}
+
+Plan copy_plan(const Problem& p) {
+  Plan plan;
+  plan.method = Method::kCopy;
+  const std::int64_t chunks = ceil_div(p.m * p.element_size, kChunkBytes) + 1;
+  plan.lanes = 1;
+  while (plan.lanes < chunks && plan.lanes < kCopyThreads) plan.lanes *= 2;
+  plan.across = chunks >= plan.lanes * kCopyInFlight;
+  const int rows = kCopyThreads / plan.lanes * (plan.across ? 1 : kCopyInFlight);
+  plan.tile_n = rows;
+  plan.tile_m = plan.lanes * (plan.across ? kCopyInFlight : 1) * (kChunkBytes / p.element_size);
+  plan.block[0] = kCopyThreads;
+  plan.block[1] = 1;
+  plan.grid[0] = std::min(ceil_div(p.n, rows), kMaxGridX);
+  plan.grid[1] = std::min(ceil_div(p.m + kChunkBytes / p.element_size - 1, plan.tile_m), kMaxGridYZ);
+  plan.grid[2] = std::min(p.batch, kMaxGridYZ);
+  return plan;
+}
+
+// The tile kernel of `padded`, which has no precondition.
+Plan strided_plan(const Problem& p) {
+  Plan plan;
+  plan.method = Method::kStrided;
+  plan.tile_m = plan.tile_n = kTile;
+  plan.padding = kPadding;
+  plan.block[0] = kTile;
+  plan.block[1] = kTileRows;
+  plan.grid[0] = std::min(ceil_div(p.m, kTile), kMaxGridX);
+  plan.grid[1] = std::min(ceil_div(p.n, kTile), kMaxGridYZ);
+  plan.grid[2] = std::min(p.batch, kMaxGridYZ);
+  return plan;
+}
+
+std::optional<Plan> fast_plan(const Problem& p, const DeviceFacts& device) {
+  const auto size = static_cast<std::uintptr_t>(p.element_size);
+  if (p.out_col_stride != 1 || !is_aligned(p.in, size) || !is_aligned(p.out, size)) return std::nullopt;
+  const bool contiguous_out = p.n == 1 || p.out_row_stride == p.m;
+  if (p.in_row_stride == 1) {
+    const bool contiguous = contiguous_out && (p.n == 1 || p.in_col_stride == p.m) &&
+                            (p.batch == 1 || (p.in_batch_stride == p.m * p.n && p.out_batch_stride == p.m * p.n));
+    Plan plan = copy_plan(p);
+    if (contiguous) plan.method = Method::kDriverCopy;
+    return plan;
+  }
+  if (p.in_col_stride != 1) return std::nullopt;
+  const bool aligned =
+      source_aligned(p) && dest_aligned(p) && on_boundary(p.m * p.element_size) && on_boundary(p.n * p.element_size);
+  const Method method = aligned ? Method::kAligned : p.element_size == 1 ? Method::kStaged : Method::kGather;
+  const TileShape tile = tile_shape(method, p.element_size, false);
+  if (p.in_row_stride == p.n && is_narrow(p.n, p.element_size, tile.source_bytes)) return narrow_source_plan(p, device);
+  if (contiguous_out && is_narrow(p.m, p.element_size, tile.dest_bytes)) return narrow_dest_plan(p, device);
+  return tile_plan(p, device, method);
+}
+
+Plan vectorized_plan(const Problem& problem, const DeviceFacts& device) {
+  const Problem p = normalized(problem);
+  Plan plan = fast_plan(p, device).value_or(strided_plan(p));
+  plan.algorithm = Algorithm::kVectorized;
+  plan.is_cuda = true;
+  return plan;
 }
 
 }  // namespace
@@ -50,8 +239,34 @@ const char* algorithm_name(Algorithm algorithm) {
       return "padded";
     case Algorithm::kPadded16:
       return "padded16";
+    case Algorithm::kVectorized:
+      return "vectorized";
     case Algorithm::kBlocked:
       return "blocked";
+  }
+  return "unknown";
+}
+
+const char* method_name(Method method) {
+  switch (method) {
+    case Method::kNone:
+      return "";
+    case Method::kAligned:
+      return "aligned";
+    case Method::kStaged:
+      return "staged";
+    case Method::kGather:
+      return "gather";
+    case Method::kNarrowSource:
+      return "narrow source";
+    case Method::kNarrowDest:
+      return "narrow destination";
+    case Method::kCopy:
+      return "copy";
+    case Method::kDriverCopy:
+      return "driver copy";
+    case Method::kStrided:
+      return "strided";
   }
   return "unknown";
 }
@@ -65,7 +280,13 @@ std::optional<Algorithm> parse_algorithm(std::string_view name) {
 
 std::string to_string(const Plan& plan) {
   std::ostringstream out;
-  out << algorithm_name(plan.algorithm) << " " << plan.tile_m << "x" << plan.tile_n;
+  out << algorithm_name(plan.algorithm) << " ";
+  if (plan.method != Method::kNone) out << method_name(plan.method) << " ";
+  if (plan.method == Method::kDriverCopy) {
+    out << "contiguous";
+    return out.str();
+  }
+  out << plan.tile_m << "x" << plan.tile_n;
   if (plan.padding > 0) out << "+" << plan.padding;
   if (plan.is_cuda) {
     out << " grid " << plan.grid[0] << "x" << plan.grid[1] << "x" << plan.grid[2] << " block " << plan.block[0] << "x"
@@ -78,10 +299,14 @@ std::string to_string(const Plan& plan) {
 
 std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Algorithm asked) {
   if (asked == Algorithm::kAuto) {
-    const Algorithm fastest = device.is_cuda ? Algorithm::kPadded : Algorithm::kBlocked;
-    asked = available(fastest, problem.element_size, device) ? fastest : Algorithm::kNaive;
+    for (const Algorithm candidate :
+         {Algorithm::kBlocked, Algorithm::kVectorized, Algorithm::kPadded, Algorithm::kNaive}) {
+      asked = candidate;
+      if (available(candidate, problem.element_size, device)) break;
+    }
   }
   if (!available(asked, problem.element_size, device)) return std::nullopt;
+  if (asked == Algorithm::kVectorized) return vectorized_plan(problem, device);
 
   Plan plan;
   plan.algorithm = asked;

@@ -45,6 +45,7 @@ inline DeviceFacts current_device_facts() {
       10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
   facts.sm_count = attribute(cudaDevAttrMultiProcessorCount);
   facts.shared_memory_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlock);
+  facts.shared_memory_opt_in = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   facts.max_threads_per_block = attribute(cudaDevAttrMaxThreadsPerBlock);
   return facts;
 }
