@@ -85,7 +85,7 @@ __device__ __forceinline__ void wait_for_staged() {
 
 // Elements in the order in which they lie in memory.
 template <class E>
-__device__ __forceinline__ uint4 pack(const E (&element)[kPerChunk<E>]) {
+__device__ __forceinline__ uint4 chunk_of(const E (&element)[kPerChunk<E>]) {
   uint4 chunk;
   if constexpr (sizeof(E) == 1) {
     std::uint32_t word[4];

@@ -117,10 +117,10 @@ constexpr int gather_shared_bytes(const TileShape& tile, int element_size, int h
          (per_chunk * (tile.source_bytes + kChunkBytes) + kChunkBytes);
 }
 
-// Shared memory that vectorized has to be able to get: what every kernel but one needs, and that of the aligned kernel
-// with 1-byte elements.
+// Shared memory of a block that every device gives, and what a device has to give on request for vectorized to be
+// available: the largest tiles of the aligned and the gather kernel need more than the former.
 inline constexpr int kMaxStaticShared = 48 * 1024;
-inline constexpr int kMaxShared = 64 * 1024;
+inline constexpr int kMaxShared = 80 * 1024;
 
 // copy: threads of a block, and chunks that a thread has in flight.
 inline constexpr int kCopyThreads = 256;

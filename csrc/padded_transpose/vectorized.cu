@@ -20,15 +20,15 @@ dim3 grid_of(const Plan& plan) {
 // ceil(2^32 / divisor), for a divisor of at least 2.
 unsigned reciprocal(int divisor) { return static_cast<unsigned>(ceil_div(std::int64_t{1} << 32, divisor)); }
 
-// Lets `kernel` have kBytes of dynamic shared memory on the current device, once for each device.
-template <int kBytes, class Kernel>
-cudaError_t opt_in(Kernel kernel) {
+// Lets a kernel have kBytes of dynamic shared memory on the current device, once for each device.
+template <auto kKernel, int kBytes>
+cudaError_t opt_in() {
   static std::atomic<std::uint64_t> done{0};  // a bit for each of the first 64 devices
   int device = 0;
   if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
   const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
   if ((done.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
-  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  const cudaError_t error = cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error == cudaSuccess) done.fetch_or(bit, std::memory_order_relaxed);
   return error;
 }
@@ -42,11 +42,11 @@ cudaError_t launch_aligned(const Plan& plan, const Problem& problem, cudaStream_
   constexpr TileShape kShape = aligned_tile(sizeof(E), kLevel);
   constexpr int kBytes = aligned_shared_bytes(kShape, sizeof(E));
   static_assert(kBytes <= kMaxShared);
-  const auto kernel = padded_transpose_aligned_kernel<E, kShape.source_bytes, kShape.dest_bytes, kShape.threads>;
+  constexpr auto kKernel = padded_transpose_aligned_kernel<E, kShape.source_bytes, kShape.dest_bytes, kShape.threads>;
   if constexpr (kBytes > kMaxStaticShared) {
-    if (const cudaError_t error = opt_in<kBytes>(kernel); error != cudaSuccess) return error;
+    if (const cudaError_t error = opt_in<kKernel, kBytes>(); error != cudaSuccess) return error;
   }
-  kernel<<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<E>(problem), row_tiles(plan, problem));
+  kKernel<<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<E>(problem), row_tiles(plan, problem));
   return cudaGetLastError();
 }
 
@@ -69,10 +69,13 @@ cudaError_t launch_gather(const Plan& plan, const Problem& problem, cudaStream_t
   constexpr int kHalo = gather_halo(kLevel, kAlignedDest);
   constexpr int kBytes = gather_shared_bytes(kShape, sizeof(E), kHalo);
   static_assert(kBytes == GatherTile<sizeof(E), kShape.source_bytes, kShape.dest_bytes, kHalo>::kSharedBytes);
-  static_assert(kBytes <= kMaxStaticShared);
-  padded_transpose_gather_kernel<E, kShape.source_bytes, kShape.dest_bytes, kShape.threads,
-                                 gather_lanes(sizeof(E), kLevel), kHalo>
-      <<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<E>(problem), row_tiles(plan, problem));
+  static_assert(kBytes <= kMaxShared);
+  constexpr auto kKernel = padded_transpose_gather_kernel<E, kShape.source_bytes, kShape.dest_bytes, kShape.threads,
+                                                          gather_lanes(sizeof(E), kLevel), kHalo>;
+  if constexpr (kBytes > kMaxStaticShared) {
+    if (const cudaError_t error = opt_in<kKernel, kBytes>(); error != cudaSuccess) return error;
+  }
+  kKernel<<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<E>(problem), row_tiles(plan, problem));
   return cudaGetLastError();
 }
 

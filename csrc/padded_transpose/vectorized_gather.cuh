@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
         E element[V];
 #pragma unroll
         for (int v = 0; v < V; ++v) element[v] = *reinterpret_cast<const E*>(from[v] + k * kColStep * kElementSize);
-        store_chunk(out, pack(element));
+        store_chunk(out, chunk_of(element));
       }
       out += out_step;
     }

@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kNarrowThreadsMax)
         E element[V];
 #pragma unroll
         for (int v = 0; v < V; ++v) element[v] = *reinterpret_cast<const E*>(from[v]);
-        store_chunk(to, pack(element));
+        store_chunk(to, chunk_of(element));
       } else {
 #pragma unroll
         for (int v = 0; v < V; ++v) {
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kNarrowThreadsMax)
       E element[V];
 #pragma unroll
       for (int v = 0; v < V; ++v) element[v] = *reinterpret_cast<const E*>(from[v]);
-      store_chunk(strip + first * kElementSize, pack(element));
+      store_chunk(strip + first * kElementSize, chunk_of(element));
     } else {
 #pragma unroll
       for (int v = 0; v < V; ++v) {
