@@ -17,7 +17,10 @@ using transposition::Algorithm;
 using transposition::Plan;
 using transposition::Problem;
 
-constexpr Algorithm kLadder[] = {Algorithm::kNaive, Algorithm::kShared, Algorithm::kPadded, Algorithm::kPadded16};
+constexpr Algorithm kLadder[] = {Algorithm::kNaive, Algorithm::kShared, Algorithm::kPadded, Algorithm::kPadded16,
+                                 Algorithm::kVectorized};
+// The kernels whose blocks stride on where a grid was clamped.
+constexpr Algorithm kStriding[] = {Algorithm::kNaive, Algorithm::kShared, Algorithm::kPadded, Algorithm::kPadded16};
 
 // `one_block` cuts the grid down to a single block, which then has to stride over everything.
 ExecuteTranspose on_cuda(Algorithm algorithm, bool one_block = false) {
@@ -45,16 +48,24 @@ class CudaTranspose : public NeedsCuda<::testing::TestWithParam<std::tuple<Algor
   int size() const { return std::get<1>(GetParam()); }
 };
 
+std::string name_of_case(const ::testing::TestParamInfo<std::tuple<Algorithm, int>>& info) {
+  return std::string(transposition::algorithm_name(std::get<0>(info.param))) + "_" +
+         std::to_string(std::get<1>(info.param)) + "_bytes";
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CudaTranspose,
                          ::testing::Combine(::testing::ValuesIn(kLadder), ::testing::ValuesIn(kElementSizes)),
-                         [](const auto& info) {
-                           return std::string(transposition::algorithm_name(std::get<0>(info.param))) + "_" +
-                                  std::to_string(std::get<1>(info.param)) + "_bytes";
-                         });
+                         name_of_case);
 
 TEST_P(CudaTranspose, MovesEveryElementAndNothingElse) { check_transposes(on_cuda(algorithm()), size(), {8, 16, 32}); }
 
-TEST_P(CudaTranspose, OneBlockStridesOverEverything) {
+class CudaTransposeStriding : public CudaTranspose {};
+
+INSTANTIATE_TEST_SUITE_P(All, CudaTransposeStriding,
+                         ::testing::Combine(::testing::ValuesIn(kStriding), ::testing::ValuesIn(kElementSizes)),
+                         name_of_case);
+
+TEST_P(CudaTransposeStriding, OneBlockStridesOverEverything) {
   check(on_cuda(algorithm(), true), TransposeCase{size(), 67, 70, 3});
 }
 
