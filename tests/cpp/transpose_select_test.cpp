@@ -559,6 +559,75 @@ TEST(VectorizedLaunches, APlanDependsOnNothingElse) {
   }
 }
 
+// How many elements the destination row of a matrix of the batch begins behind a boundary from which its first block
+// writes on: what its blocks cover ends so much earlier.
+std::int64_t latest_start(const Problem& p, std::int64_t boundary) {
+  std::int64_t latest = 0;
+  for (std::int64_t z = 0; z < std::min<std::int64_t>(p.batch, 64); ++z) {
+    for (std::int64_t j = 0; j < std::min<std::int64_t>(p.n, 64); ++j) {
+      const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(p.out)) +
+                           (z * p.out_batch_stride + j * p.out_row_stride) * p.element_size;
+      latest = std::max(latest, address % boundary / p.element_size);
+    }
+  }
+  return latest;
+}
+
+void expect_covered(const Problem& p, const DeviceFacts& device) {
+  const Plan plan = vectorized(p, device);
+  const std::string what = to_string(plan) + ", " + to_string(p);
+  if (is_tile(plan.method)) {
+    const std::int64_t col_tiles = ceil_div(p.n, plan.tile_n);
+    ASSERT_EQ(plan.grid[0] % col_tiles, 0) << what;
+    const std::int64_t row_tiles = plan.grid[0] / col_tiles;
+    // Where every destination row starts on a boundary of 16 bytes, blocks write their own tile and nothing before it.
+    const bool from_boundaries = latest_start(p, 16) == 0;
+    const std::int64_t boundary = plan.method == Method::kAligned || from_boundaries ? 1
+                                  : plan.method == Method::kStaged || plan.small     ? 16
+                                                                                     : 32;
+    EXPECT_GE(row_tiles * plan.tile_m - latest_start(p, boundary), p.m) << what;
+    EXPECT_LE(row_tiles, ceil_div(p.m, plan.tile_m) + 1) << what;
+    EXPECT_GE(plan.grid[1] * plan.grid[2], p.batch) << what;
+  } else if (plan.method == Method::kNarrowSource) {
+    EXPECT_EQ(plan.tile_n, p.n) << what;
+    EXPECT_GE(plan.grid[0] * plan.tile_m - latest_start(p, 16), p.m) << what;
+    EXPECT_GE(plan.grid[1] * plan.grid[2], p.batch) << what;
+  } else if (plan.method == Method::kNarrowDest) {
+    EXPECT_EQ(plan.tile_m, p.m) << what;
+    EXPECT_EQ(plan.grid[0], ceil_div(p.n, plan.tile_n)) << what;
+    EXPECT_GE(plan.grid[1] * plan.grid[2], p.batch) << what;
+  } else if (plan.method == Method::kStrided) {
+    // As for padded, for the sides that normalising may have exchanged.
+    const Problem q = normalized(p);
+    EXPECT_EQ(plan.grid[0], ceil_div(q.m, plan.tile_m)) << what;
+    EXPECT_EQ(plan.grid[1], std::min(ceil_div(q.n, plan.tile_n), kLaunchLimitYZ)) << what;
+    EXPECT_EQ(plan.grid[2], std::min(p.batch, kLaunchLimitYZ)) << what;
+  }
+}
+
+TEST(VectorizedLaunches, CoverEveryTile) {
+  DeviceFacts tiny = h200_facts();
+  tiny.sm_count = 1;
+  for (const int size : kElementSizes) {
+    for (const std::int64_t batch : {1, 3, 70000}) {
+      for (const Problem& p : problems(size, batch)) {
+        expect_covered(p, h200_facts());
+        expect_covered(p, tiny);
+      }
+    }
+    // Around a whole number of tiles, with destination rows that start anywhere.
+    for (std::int64_t m = 500; m <= 520; ++m) {
+      for (int residue = 0; residue < 16; residue += size) {
+        for (const std::int64_t pitch : {std::int64_t{520}, std::int64_t{520} + residue / size}) {
+          const Problem p = placed(m, 700, size, {.out_residue = residue, .in_pitch = 701, .out_pitch = pitch}, 2);
+          expect_covered(p, h200_facts());
+          expect_covered(p, tiny);
+        }
+      }
+    }
+  }
+}
+
 TEST(VectorizedLaunches, SizesBeyondALaunchFallBackToBlocksThatStride) {
   const std::int64_t huge = std::int64_t{1} << 40;
   for (const int size : kElementSizes) {
