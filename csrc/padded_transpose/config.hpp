@@ -35,44 +35,70 @@ struct TileShape {
   int source_bytes, dest_bytes, threads;
 };
 
+// Bytes that a line staged by cp.async takes up more than it has; see chunk.cuh.
+inline constexpr int kStagePadding = 32;
+
 // The shares of a copy below were measured on an H200 (8192 x 8192, or 8191 x 8193 for kernels that take any
 // alignment), cleared cache.
 
-// vectorized, everything on 16-byte boundaries. Runs of 256 bytes both ways: 1.00, .97, .98, .99 of a copy for 1, 2, 4,
+// Each kernel has up to three tiles; a smaller one for problems that have too few of a larger one to keep the GPU busy.
+inline constexpr int kTileLevels = 3;
+
+// vectorized, everything on 16-byte boundaries. Runs of 256 bytes both ways: .99, .97, .98, .99 of a copy for 1, 2, 4,
 // 8 bytes; 128 x 256 bytes gave .97, .94, .97, .98. 16-byte elements .93 (and .87 with odd sides) in 256 bytes, .93
 // (.94) in 512. Too few such tiles for the GPU: 128 bytes, where 512 x 512 4-byte elements reach .91 instead of .88.
-constexpr TileShape aligned_tile(int element_size, bool small) {
-  if (element_size == 16) return small ? TileShape{256, 256, 128} : TileShape{512, 512, 512};
-  return small ? TileShape{128, 128, 64} : TileShape{256, 256, 256};
+constexpr TileShape aligned_tile(int element_size, int level) {
+  if (element_size == 16) return level == 0 ? TileShape{512, 512, 512} : TileShape{256, 256, 128};
+  return level == 0 ? TileShape{256, 256, 256} : TileShape{128, 128, 64};
 }
 
-// vectorized, 1-byte elements anywhere: .74 in 128 x 256 bytes; .69 in 256 x 256, .67 in 128 x 512.
-constexpr TileShape staged_tile(bool small) { return small ? TileShape{64, 64, 96} : TileShape{128, 256, 544}; }
+// vectorized, 1-byte elements anywhere: .76 in 128 x 256 bytes, .80 at 16383 x 16385, where 128 x 128 gave .68. 4095 x
+// 4095: .79 in 128 x 128, .70 in the larger and in the smaller one.
+constexpr TileShape staged_tile(int level) {
+  if (level == 0) return {128, 256, 512};
+  return level == 1 ? TileShape{128, 128, 256} : TileShape{64, 64, 128};
+}
 
-// vectorized, elements of 2, 4, 8 bytes anywhere: .84, .87, .91.
-constexpr TileShape gather_tile(int element_size, bool small) {
-  if (small) return {64, 64, 64};
-  return element_size == 8 ? TileShape{512, 512, 512} : TileShape{256, 256, 512};
+// vectorized, elements of 2, 4, 8 bytes anywhere: .86, .93, .94. Wide, because a row that starts off a sector boundary
+// costs one sector more: 4-byte elements reach .84 in 256 x 256 bytes. 511 x 511 4-byte elements: .82 in 64 bytes, .68
+// in 128.
+constexpr TileShape gather_tile(int element_size, int level) {
+  if (level == 1) return {128, 128, 128};
+  if (level == 2) return {64, 64, 64};
+  return element_size == 2 ? TileShape{256, 256, 512} : TileShape{512, element_size == 4 ? 256 : 512, 512};
 }
 
 // Lanes of a warp along a destination row: a run of that many chunks in each store.
-constexpr int gather_lanes(int element_size, bool small) { return small ? 4 : element_size == 8 ? 32 : 16; }
+constexpr int gather_lanes(int element_size, int level) {
+  if (level == 0) return element_size == 8 ? 32 : 16;
+  return level == 1 ? 8 : 4;
+}
+
+// Blocks for each multiprocessor from which on a tile keeps the GPU busy.
+constexpr int busy_blocks(bool aligned, int level) { return aligned ? 2 : level == 0 ? 5 : 4; }
 
 // Destination rows are written from one boundary of this many bytes to another, so that blocks do not share a 32-byte
 // sector of the second-level cache. Small tiles cannot afford to read that many rows twice.
-constexpr int gather_halo(bool small) { return small ? 16 : 32; }
-inline constexpr int kStagedHalo = 16;
+// Rows that start on 16-byte boundaries need none.
+constexpr int gather_halo(int level, bool aligned) { return aligned ? 0 : level == 0 ? 32 : 16; }
+constexpr int staged_halo(bool aligned) { return aligned ? 0 : 16; }
 
 // narrow: a side so short that tiles would be mostly empty, and the matrix is a contiguous strip. Up to this many bytes
 // always; up to kNarrowElements elements where tiles would waste a fifth.
 inline constexpr int kNarrowBytes = 256;
 inline constexpr int kNarrowElements = 160;
-// Shared memory that a block of a strip aims at, and its threads.
+// Shared memory that a block of a strip aims at, and has at most.
 inline constexpr int kNarrowShared = 32 * 1024;
+inline constexpr int kNarrowSharedMax = 47 * 1024;
 inline constexpr int kNarrowSourceWarps = 8;
 inline constexpr int kNarrowThreadsMax = 512;
 // narrow source: lanes along a destination row; 8 x 16 bytes are a line, and four columns keep banks apart.
 inline constexpr int kNarrowLanes = 8;
+
+// Modulo what lines are staged alike (chunk.cuh): sectors, but 1-byte elements are gathered in so many accesses that
+// free banks are worth fetching sectors twice. 1,048,576 x 64: .86 of a copy with 16, .78 with 32; 2-byte elements .89
+// and .90.
+constexpr int narrow_alignment(int element_size) { return element_size == 1 ? 16 : 32; }
 
 // narrow destination: bytes in which source rows are staged; see there.
 constexpr int narrow_dest_piece(int element_size) { return element_size >= 4 ? element_size : kChunkBytes; }
@@ -82,11 +108,8 @@ constexpr int narrow_dest_threads(int element_size) { return element_size >= 4 ?
 constexpr int aligned_shared_bytes(const TileShape& tile, int element_size) {
   return tile.source_bytes / element_size * tile.dest_bytes;
 }
-constexpr int staged_shared_bytes(const TileShape& tile) {
-  const int rows = tile.dest_bytes + kStagedHalo;
-  const int staged = rows * (tile.source_bytes + kChunkBytes);
-  const int transposed = tile.source_bytes * (rows / kChunkBytes | 1) * kChunkBytes;
-  return staged > transposed ? staged : transposed;
+constexpr int staged_shared_bytes(const TileShape& tile, int halo) {
+  return (tile.dest_bytes + halo) * (tile.source_bytes + kStagePadding);
 }
 constexpr int gather_shared_bytes(const TileShape& tile, int element_size, int halo) {
   const int per_chunk = kChunkBytes / element_size;
@@ -94,10 +117,10 @@ constexpr int gather_shared_bytes(const TileShape& tile, int element_size, int h
          (per_chunk * (tile.source_bytes + kChunkBytes) + kChunkBytes);
 }
 
-// Shared memory that vectorized has to be able to get: what every kernel but one needs, and that of the aligned kernel
-// with 1-byte elements.
+// Shared memory of a block that every device gives, and what a device has to give on request for vectorized to be
+// available: the largest tiles of the aligned and the gather kernel need more than the former.
 inline constexpr int kMaxStaticShared = 48 * 1024;
-inline constexpr int kMaxShared = 64 * 1024;
+inline constexpr int kMaxShared = 80 * 1024;
 
 // copy: threads of a block, and chunks that a thread has in flight.
 inline constexpr int kCopyThreads = 256;

@@ -76,49 +76,57 @@ std::int64_t row_tiles(const Problem& p, int rows, int halo) {
   return ceil_div(p.m + (halo > 0 ? halo / p.element_size - 1 : 0), rows);
 }
 
-TileShape tile_shape(Method method, int element_size, bool small) {
-  if (method == Method::kAligned) return aligned_tile(element_size, small);
-  if (method == Method::kStaged) return staged_tile(small);
-  return gather_tile(element_size, small);
+TileShape tile_shape(Method method, int element_size, int level) {
+  if (method == Method::kAligned) return aligned_tile(element_size, level);
+  if (method == Method::kStaged) return staged_tile(level);
+  return gather_tile(element_size, level);
 }
 
-int tile_halo(const Problem& p, Method method, bool small) {
-  if (method == Method::kAligned || dest_aligned(p)) return 0;
-  return method == Method::kStaged ? kStagedHalo : gather_halo(small);
+int tile_halo(const Problem& p, Method method, int level) {
+  if (method == Method::kAligned) return 0;
+  return method == Method::kStaged ? staged_halo(dest_aligned(p)) : gather_halo(level, dest_aligned(p));
+}
+
+// How much of the tiles along a side of this many bytes is matrix.
+double filled(std::int64_t bytes, int tile) { return static_cast<double>(bytes) / round_up(bytes, tile); }
+
+// Whether more than a tenth of the tiles lies outside the matrix.
+bool wastes(const Problem& p, const TileShape& tile) {
+  return filled(p.m * p.element_size, tile.dest_bytes) * filled(p.n * p.element_size, tile.source_bytes) < 0.9;
 }
 
 std::optional<Plan> tile_plan(const Problem& p, const DeviceFacts& device, Method method) {
   Plan plan;
   plan.method = method;
-  for (const bool small : {false, true}) {
-    plan.small = small;
-    set_tile(plan, tile_shape(method, p.element_size, small), p.element_size);
-    const std::int64_t rows = row_tiles(p, plan.tile_m, tile_halo(p, method, small));
-    if (!set_grid(plan, rows * ceil_div(p.n, plan.tile_n), p.batch)) return std::nullopt;
-    // Fewer than two blocks for each multiprocessor leave some of them idle.
-    if (plan.grid[0] * plan.grid[1] >= 2 * device.sm_count) break;
+  for (plan.level = 0;; ++plan.level) {
+    const TileShape tile = tile_shape(method, p.element_size, plan.level);
+    set_tile(plan, tile, p.element_size);
+    plan.halo = tile_halo(p, method, plan.level);
+    if (!set_grid(plan, row_tiles(p, plan.tile_m, plan.halo) * ceil_div(p.n, plan.tile_n), p.batch))
+      return std::nullopt;
+    if (plan.level == kTileLevels - 1) break;
+    const bool busy =
+        plan.grid[0] * plan.grid[1] >= busy_blocks(method == Method::kAligned, plan.level) * device.sm_count;
+    if (busy && !(p.element_size == 16 && plan.level == 0 && wastes(p, tile))) break;
   }
-  const TileShape tile = tile_shape(method, p.element_size, plan.small);
+  const TileShape tile = tile_shape(method, p.element_size, plan.level);
   if (method == Method::kAligned) {
     plan.shared_bytes = aligned_shared_bytes(tile, p.element_size);
   } else if (method == Method::kStaged) {
-    plan.shared_bytes = staged_shared_bytes(tile);
+    plan.shared_bytes = staged_shared_bytes(tile, plan.halo);
   } else {
-    plan.shared_bytes = gather_shared_bytes(tile, p.element_size, gather_halo(plan.small));
+    plan.shared_bytes = gather_shared_bytes(tile, p.element_size, plan.halo);
   }
   return plan;
 }
-
-// How much of the tiles along a side of this many bytes is matrix.
-double filled(std::int64_t bytes, int tile) { return static_cast<double>(bytes) / round_up(bytes, tile); }
 
 bool is_narrow(std::int64_t side, int element_size, int tile) {
   if (side < 2 || side > kNarrowElements) return false;
   return side * element_size <= kNarrowBytes || filled(side * element_size, tile) < 0.8;
 }
 
-// Lines of shared memory lie an odd number of chunks apart.
-int odd_chunks(int bytes) { return (bytes / kChunkBytes | 1) * kChunkBytes; }
+// `units` or one more, so that lines of that many lie an odd number of them apart.
+int odd(int units) { return units | 1; }
 
 std::optional<Plan> narrow_source_plan(const Problem& p, const DeviceFacts& device) {
   const int per_chunk = kChunkBytes / p.element_size;
@@ -126,15 +134,22 @@ std::optional<Plan> narrow_source_plan(const Problem& p, const DeviceFacts& devi
   const bool aligned = is_aligned(p.in, kChunkBytes) && on_boundary(p.in_batch_stride * p.element_size);
   Plan plan;
   plan.method = Method::kNarrowSource;
-  plan.pieces = n + (aligned ? 0 : 1);
-  plan.pitch = odd_chunks(plan.pieces * kChunkBytes);
-  int groups = std::max(kNarrowShared / plan.pitch / kNarrowLanes * kNarrowLanes, kNarrowLanes);
+  // With an even n, groups an odd number of chunks apart would lie differently than in global memory, every second one,
+  // and need a chunk more. Small elements are gathered in so many accesses that free banks are worth that.
+  const bool whole_sectors = n % 2 == 0 && p.element_size >= 4;
+  const bool split_sectors = n % 2 == 0 && narrow_alignment(p.element_size) == 32 && !whole_sectors;
+  plan.pieces = n + (aligned ? 0 : 1) + (split_sectors ? 1 : 0);
+  plan.pitch = whole_sectors ? odd((plan.pieces + 1) / 2) * 2 * kChunkBytes : odd(plan.pieces) * kChunkBytes;
+  // Runs of at least 512 bytes along destination rows, if shared memory has room for them.
+  int groups = std::max(kNarrowShared / plan.pitch, std::min(4 * kNarrowLanes, kNarrowSharedMax / plan.pitch - 1));
+  groups = std::max(groups / kNarrowLanes * kNarrowLanes, kNarrowLanes);
   // Shorter strips for more blocks, where there are too few.
   const auto strips = [&] { return ceil_div(p.m + per_chunk - 1, std::int64_t{groups} * per_chunk); };
   while (groups > kNarrowLanes && strips() * p.batch < 2 * device.sm_count) groups = round_up(groups / 2, kNarrowLanes);
   plan.tile_m = groups * per_chunk;
   plan.tile_n = n;
-  plan.shared_bytes = (groups + (per_chunk > 1 ? 1 : 0)) * plan.pitch;
+  // One chunk for the position of the first group within its sector.
+  plan.shared_bytes = (groups + (per_chunk > 1 ? 1 : 0)) * plan.pitch + kChunkBytes;
   const int column_runs = static_cast<int>(ceil_div(n, 32 / kNarrowLanes));
   const int rounds = static_cast<int>(ceil_div(column_runs, kNarrowSourceWarps));
   plan.lanes = static_cast<int>(ceil_div(column_runs, rounds));
@@ -155,8 +170,8 @@ std::optional<Plan> narrow_dest_plan(const Problem& p, const DeviceFacts& device
   while (width > 256 && strips() * p.batch < 2 * device.sm_count) width = round_up(width / 2, 256);
   plan.tile_m = m;
   plan.tile_n = width / p.element_size;
-  plan.pieces = width / piece + (piece > p.element_size ? 1 : 0);
-  plan.pitch = piece == kChunkBytes ? odd_chunks(width + kChunkBytes) : width + piece;
+  plan.pieces = width / piece + (piece == kChunkBytes ? narrow_alignment(p.element_size) / kChunkBytes : 0);
+  plan.pitch = odd(plan.pieces) * piece;
   plan.shared_bytes = m * plan.pitch + (piece > p.element_size ? ceil_div(m, per_chunk) * kChunkBytes : 0);
   plan.block[0] = narrow_dest_threads(p.element_size);
   plan.block[1] = 1;
@@ -211,7 +226,7 @@ std::optional<Plan> fast_plan(const Problem& p, const DeviceFacts& device) {
   const bool aligned =
       source_aligned(p) && dest_aligned(p) && on_boundary(p.m * p.element_size) && on_boundary(p.n * p.element_size);
   const Method method = aligned ? Method::kAligned : p.element_size == 1 ? Method::kStaged : Method::kGather;
-  const TileShape tile = tile_shape(method, p.element_size, false);
+  const TileShape tile = tile_shape(method, p.element_size, 0);
   if (p.in_row_stride == p.n && is_narrow(p.n, p.element_size, tile.source_bytes)) return narrow_source_plan(p, device);
   if (contiguous_out && is_narrow(p.m, p.element_size, tile.dest_bytes)) return narrow_dest_plan(p, device);
   return tile_plan(p, device, method);

@@ -41,13 +41,15 @@ const char* method_name(Method method);
 struct Plan {
   Algorithm algorithm = Algorithm::kNaive;  // never kAuto
   Method method = Method::kNone;
-  bool small = false;  // kVectorized: the smaller of two tiles, for problems that cannot fill the GPU
+  int level =
+      0;  // kVectorized: which of its tiles, larger first; smaller ones are for problems that cannot fill the GPU
   bool is_cuda = false;
   int tile_m = 0, tile_n = 0;        // source rows and columns of a tile
   int padding = 0;                   // elements added to each row of the tile in shared memory
   std::int64_t grid[3] = {0, 0, 0};  // CUDA: blocks along m, n and the batch, within the limits of a launch
   int block[2] = {0, 0};             // CUDA: threads along a row of the tile, and rows at a time
   int shared_bytes = 0;              // kVectorized: dynamic shared memory
+  int halo = 0;                      // staged, gather: bytes of a destination row before the tile's own
   int pitch = 0;                     // narrow: bytes from one staged line to the next
   int pieces = 0;                    // narrow: that a line is staged in
   int lanes = 0;                     // narrow source: runs of columns side by side; copy: threads along a row

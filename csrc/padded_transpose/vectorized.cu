@@ -20,15 +20,15 @@ dim3 grid_of(const Plan& plan) {
 // ceil(2^32 / divisor), for a divisor of at least 2.
 unsigned reciprocal(int divisor) { return static_cast<unsigned>(ceil_div(std::int64_t{1} << 32, divisor)); }
 
-// Lets `kernel` have kBytes of dynamic shared memory on the current device, once for each device.
-template <int kBytes, class Kernel>
-cudaError_t opt_in(Kernel kernel) {
+// Lets a kernel have kBytes of dynamic shared memory on the current device, once for each device.
+template <auto kKernel, int kBytes>
+cudaError_t opt_in() {
   static std::atomic<std::uint64_t> done{0};  // a bit for each of the first 64 devices
   int device = 0;
   if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
   const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
   if ((done.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
-  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  const cudaError_t error = cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error == cudaSuccess) done.fetch_or(bit, std::memory_order_relaxed);
   return error;
 }
@@ -37,42 +37,56 @@ unsigned row_tiles(const Plan& plan, const Problem& problem) {
   return static_cast<unsigned>(plan.grid[0] / ceil_div(problem.n, plan.tile_n));
 }
 
-template <class E, bool kSmall>
+template <class E, int kLevel>
 cudaError_t launch_aligned(const Plan& plan, const Problem& problem, cudaStream_t stream) {
-  constexpr TileShape kShape = aligned_tile(sizeof(E), kSmall);
+  constexpr TileShape kShape = aligned_tile(sizeof(E), kLevel);
   constexpr int kBytes = aligned_shared_bytes(kShape, sizeof(E));
   static_assert(kBytes <= kMaxShared);
-  const auto kernel = padded_transpose_aligned_kernel<E, kShape.source_bytes, kShape.dest_bytes, kShape.threads>;
+  constexpr auto kKernel = padded_transpose_aligned_kernel<E, kShape.source_bytes, kShape.dest_bytes, kShape.threads>;
   if constexpr (kBytes > kMaxStaticShared) {
-    if (const cudaError_t error = opt_in<kBytes>(kernel); error != cudaSuccess) return error;
+    if (const cudaError_t error = opt_in<kKernel, kBytes>(); error != cudaSuccess) return error;
   }
-  kernel<<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<E>(problem), row_tiles(plan, problem));
+  kKernel<<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<E>(problem), row_tiles(plan, problem));
   return cudaGetLastError();
 }
 
-template <bool kSmall>
+template <int kLevel, bool kAlignedDest>
 cudaError_t launch_staged(const Plan& plan, const Problem& problem, cudaStream_t stream) {
-  constexpr TileShape kShape = staged_tile(kSmall);
-  constexpr int kBytes = staged_shared_bytes(kShape);
-  static_assert(kBytes == StagedTile<kShape.source_bytes, kShape.dest_bytes, kShape.threads>::kSharedBytes);
+  constexpr TileShape kShape = staged_tile(kLevel);
+  constexpr int kHalo = staged_halo(kAlignedDest);
+  constexpr int kBytes = staged_shared_bytes(kShape, kHalo);
+  static_assert(kBytes == StagedTile<kShape.source_bytes, kShape.dest_bytes, kShape.threads, kHalo>::kSharedBytes);
   static_assert(kBytes <= kMaxStaticShared);
-  padded_transpose_staged_kernel<kShape.source_bytes, kShape.dest_bytes, kShape.threads>
+  padded_transpose_staged_kernel<kShape.source_bytes, kShape.dest_bytes, kShape.threads, kHalo>
       <<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<std::uint8_t>(problem),
                                                           row_tiles(plan, problem));
   return cudaGetLastError();
 }
 
-template <class E, bool kSmall>
+template <class E, int kLevel, bool kAlignedDest>
 cudaError_t launch_gather(const Plan& plan, const Problem& problem, cudaStream_t stream) {
-  constexpr TileShape kShape = gather_tile(sizeof(E), kSmall);
-  constexpr int kHalo = gather_halo(kSmall);
+  constexpr TileShape kShape = gather_tile(sizeof(E), kLevel);
+  constexpr int kHalo = gather_halo(kLevel, kAlignedDest);
   constexpr int kBytes = gather_shared_bytes(kShape, sizeof(E), kHalo);
   static_assert(kBytes == GatherTile<sizeof(E), kShape.source_bytes, kShape.dest_bytes, kHalo>::kSharedBytes);
-  static_assert(kBytes <= kMaxStaticShared);
-  padded_transpose_gather_kernel<E, kShape.source_bytes, kShape.dest_bytes, kShape.threads,
-                                 gather_lanes(sizeof(E), kSmall), kHalo>
-      <<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<E>(problem), row_tiles(plan, problem));
+  static_assert(kBytes <= kMaxShared);
+  constexpr auto kKernel = padded_transpose_gather_kernel<E, kShape.source_bytes, kShape.dest_bytes, kShape.threads,
+                                                          gather_lanes(sizeof(E), kLevel), kHalo>;
+  if constexpr (kBytes > kMaxStaticShared) {
+    if (const cudaError_t error = opt_in<kKernel, kBytes>(); error != cudaSuccess) return error;
+  }
+  kKernel<<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<E>(problem), row_tiles(plan, problem));
   return cudaGetLastError();
+}
+
+// Calls launch.operator()<level, aligned destination>().
+template <class Launch>
+cudaError_t with_shape(const Plan& plan, const Launch& launch) {
+  const auto with_level = [&]<int kLevel>() {
+    return plan.halo == 0 ? launch.template operator()<kLevel, true>() : launch.template operator()<kLevel, false>();
+  };
+  if (plan.level == 0) return with_level.template operator()<0>();
+  return plan.level == 1 ? with_level.template operator()<1>() : with_level.template operator()<2>();
 }
 
 template <class E>
@@ -104,17 +118,19 @@ template <class E>
 cudaError_t launch_typed(const Plan& plan, const Problem& problem, cudaStream_t stream) {
   switch (plan.method) {
     case Method::kAligned:
-      return plan.small ? launch_aligned<E, true>(plan, problem, stream)
-                        : launch_aligned<E, false>(plan, problem, stream);
+      return plan.level == 0 ? launch_aligned<E, 0>(plan, problem, stream)
+                             : launch_aligned<E, 1>(plan, problem, stream);
     case Method::kStaged:
       if constexpr (sizeof(E) == 1) {
-        return plan.small ? launch_staged<true>(plan, problem, stream) : launch_staged<false>(plan, problem, stream);
+        return with_shape(
+            plan, [&]<int kLevel, bool kAligned>() { return launch_staged<kLevel, kAligned>(plan, problem, stream); });
       }
       return cudaErrorInvalidValue;
     case Method::kGather:
       if constexpr (sizeof(E) == 2 || sizeof(E) == 4 || sizeof(E) == 8) {
-        return plan.small ? launch_gather<E, true>(plan, problem, stream)
-                          : launch_gather<E, false>(plan, problem, stream);
+        return with_shape(plan, [&]<int kLevel, bool kAligned>() {
+          return launch_gather<E, kLevel, kAligned>(plan, problem, stream);
+        });
       }
       return cudaErrorInvalidValue;
     case Method::kNarrowSource:

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kStoreStep = kThreads / kY;
   constexpr int kUnits = kX * kY / kThreads;
   static_assert(kThreads % kX == 0 && kThreads % kY == 0 && kX * kY % kThreads == 0 && kY >= 8);
-  extern __shared__ uint4 tile[];
+  extern __shared__ __align__(128) uint4 tile[];
 
   const std::int64_t z = matrix_index();
   if (z >= p.batch) return;

@@ -5,7 +5,7 @@
 // Tiling: kCopyThreads threads are `lanes` lanes along a row by kCopyThreads / lanes rows. A thread has kCopyInFlight
 // chunks in flight, of one row where rows are long (across), else of as many rows. It writes aligned chunks, and reads
 // the one or two aligned chunks of the source that they lie in. The ends of a row are written element by element. Rows
-// on grid.x, chunks of a row on grid.y; both stride on where the grid was clamped.
+// on grid.x, chunks of a row on y, batch on z; each axis strides on where the grid was clamped.
 //
 // Of the first and the last chunk of rows only what belongs to the matrix is touched.
 // Precondition: unit stride along rows on both sides (in_row = out_col = 1).
@@ -30,7 +30,7 @@ __device__ __forceinline__ uint4 load_shifted(const E* from, const E* begin, con
   E element[V];
 #pragma unroll
   for (int v = 0; v < V; ++v) element[v] = from[v];
-  return pack(element);
+  return chunk_of(element);
 }
 
 template <class E>

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kElementSize = sizeof(E);
   using Tile = GatherTile<kElementSize, kSourceBytes, kDestBytes, kHalo>;
   constexpr int V = Tile::V;
-  extern __shared__ uint4 shared[];
+  extern __shared__ __align__(128) uint4 shared[];
   char* const staged = reinterpret_cast<char*>(shared);
 
   const std::int64_t z = matrix_index();
@@ -65,24 +65,16 @@ __global__ void __launch_bounds__(kThreads)
   static_assert(kThreads % kChunks == 0 && kStageStep % V == 0, "a thread stays at one place within a group");
   const bool interior = first_row >= 0 && i0 + Tile::kRows <= p.m && j0 >= V && j0 + Tile::kCols + V <= p.n;
   if (interior) {
-    const int row0 = threadIdx.x / kChunks;
     const int chunk = threadIdx.x % kChunks;
-    std::uintptr_t from = ((origin + row0 * pitch) & ~std::uintptr_t{15}) + chunk * kChunkBytes;
-    char* const to = staged + Tile::at(row0) + chunk * kChunkBytes;
-#pragma unroll
-    for (int k = 0; k < (kAllRows + kStageStep - 1) / kStageStep; ++k) {
-      if ((k + 1) * kStageStep <= kAllRows || row0 + k * kStageStep < kAllRows) {
-        __pipeline_memcpy_async(to + k * (kStageStep / V) * Tile::kGroupBytes, reinterpret_cast<const void*>(from), 16);
-      }
-      from += kStageStep * pitch;
-    }
+    const auto row_start = [&](int row) { return (origin + row * pitch) & ~std::uintptr_t{15}; };
+    stage_chunks<(kAllRows + kStageStep - 1) / kStageStep>(
+        threadIdx.x / kChunks, kStageStep, kAllRows, [&](int row) { return row_start(row) + chunk * kChunkBytes; },
+        [&](int row) { return staged + Tile::at(row) + chunk * kChunkBytes; });
     // A row that starts off a boundary ends in one chunk more.
     if (((origin_low | pitch_low) & 15) != 0) {
-      for (int row = threadIdx.x; row < kAllRows; row += kThreads) {
-        const std::uintptr_t start = (origin + row * pitch) & ~std::uintptr_t{15};
-        __pipeline_memcpy_async(staged + Tile::at(row) + kSourceBytes,
-                                reinterpret_cast<const char*>(start) + kSourceBytes, 16);
-      }
+      stage_chunks<1>(
+          threadIdx.x, kThreads, kAllRows, [&](int row) { return row_start(row) + kSourceBytes; },
+          [&](int row) { return staged + Tile::at(row) + kSourceBytes; });
     }
   } else {
     for (int index = threadIdx.x; index < kAllRows * (kChunks + 1); index += kThreads) {
@@ -101,13 +93,13 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kRuns = kDestBytes / (kChunkBytes * kLanes);  // that warps write side by side along a destination row
   constexpr int kColStep = 32 / kLanes * (kThreads / 32 / kRuns);
   static_assert(kRuns > 0 && kThreads / 32 % kRuns == 0);
-  static_assert(kColStep * kElementSize % kHalo == 0, "destination rows of a thread lie alike");
+  static_assert(kColStep * kElementSize % (kHalo > 0 ? kHalo : 1) == 0, "destination rows of a thread lie alike");
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int chunk = warp % kRuns * kLanes + lane % kLanes;
   const int col0 = warp / kRuns * (32 / kLanes) + lane / kLanes;
   char* out = reinterpret_cast<char*>(p.out + z * p.out_batch + (j0 + col0) * p.out_row + i0);
-  const int shift = static_cast<int>(address_of(out) & (kHalo - 1)) / kElementSize;
+  const int shift = kHalo > 0 ? static_cast<int>(address_of(out) & (kHalo - 1)) / kElementSize : 0;
   const int row = Tile::kHaloRows + chunk * V - shift;
   const char* from[V];
 #pragma unroll
@@ -126,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
         E element[V];
 #pragma unroll
         for (int v = 0; v < V; ++v) element[v] = *reinterpret_cast<const E*>(from[v] + k * kColStep * kElementSize);
-        store_chunk(out, pack(element));
+        store_chunk(out, chunk_of(element));
       }
       out += out_step;
     }

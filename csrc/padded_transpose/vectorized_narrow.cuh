@@ -41,7 +41,8 @@ __device__ __forceinline__ int divide(int dividend, unsigned reciprocal) {
 // boundary before its first element on. A warp writes kNarrowLanes chunks of 32 / kNarrowLanes destination rows.
 //
 // Shared memory: groups lie an odd number of chunks apart, so that eight lanes that read eight groups hit eight
-// different groups of banks.
+// different groups of banks; or, for an even n and wide elements, an odd number of sectors, so that no sector belongs
+// to two groups (two lanes then meet in a bank, which costs less).
 //
 // Preconditions: contiguous source rows (in_col = 1, in_row = n), unit stride along destination rows.
 template <class E>
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(kNarrowThreadsMax)
   constexpr int kElementSize = sizeof(E);
   constexpr int V = kPerChunk<E>;
   constexpr int kHaloGroups = V > 1 ? 1 : 0;
-  extern __shared__ uint4 shared[];
+  extern __shared__ __align__(128) uint4 shared[];
   char* const staged = reinterpret_cast<char*>(shared);
 
   const std::int64_t z = matrix_index();
@@ -61,16 +62,21 @@ __global__ void __launch_bounds__(kNarrowThreadsMax)
   const std::uintptr_t begin = address_of(p.in + z * p.in_batch);
   const std::uintptr_t end = begin + p.m * n * kElementSize;
   const std::uintptr_t origin = begin + first_row * n * kElementSize;
-  const int offset = static_cast<int>(origin & 15);
-  const std::uintptr_t base = origin - offset;
+  // The first group lies here as it does in global memory, to the chunk.
+  char* const first_group = staged + (origin & 16);
+  const auto offset_of = [&](int group) {
+    return static_cast<int>(
+        stage_offset<narrow_alignment(sizeof(E))>(static_cast<unsigned>(origin) + group * n * kChunkBytes,
+                                                  static_cast<unsigned>(origin & 16) + group * launch.group_bytes));
+  };
   const int groups = launch.groups + kHaloGroups;
-  const bool interior =
-      first_row >= 0 && base >= begin && base + (static_cast<std::int64_t>(groups) * n + 1) * kChunkBytes <= end;
+  const bool interior = first_row >= 0 && origin >= begin + kStagePadding &&
+                        origin + static_cast<std::int64_t>(groups) * n * kChunkBytes + kStagePadding <= end;
   for (int index = threadIdx.x; index < groups * launch.chunks; index += blockDim.x) {
     const int group = divide(index, launch.per_chunks);
     const int chunk = index - group * launch.chunks;
-    char* const to = staged + group * launch.group_bytes + chunk * kChunkBytes;
-    const std::uintptr_t from = base + (group * n + chunk) * kChunkBytes;
+    char* const to = first_group + group * launch.group_bytes + chunk * kChunkBytes;
+    const std::uintptr_t from = origin + (group * n + chunk) * kChunkBytes - offset_of(group);
     if (interior) {
       __pipeline_memcpy_async(to, reinterpret_cast<const void*>(from), 16);
     } else {
@@ -93,8 +99,10 @@ __global__ void __launch_bounds__(kNarrowThreadsMax)
     const char* from[V];
 #pragma unroll
     for (int v = 0; v < V; ++v) {
+      // Eight groups further on, where the loop goes, offsets are the same again.
       const int row = kHaloGroups * V - shift + v;
-      from[v] = staged + (row / V + chunk) * launch.group_bytes + offset + (row % V * n + j) * kElementSize;
+      const int group = row / V + chunk;
+      from[v] = first_group + group * launch.group_bytes + offset_of(group) + (row % V * n + j) * kElementSize;
     }
     for (; chunk < launch.groups; chunk += runs * kNarrowLanes) {
       const std::int64_t first = i0 + chunk * V - shift;  // the source row of the chunk's first element
@@ -103,7 +111,7 @@ __global__ void __launch_bounds__(kNarrowThreadsMax)
         E element[V];
 #pragma unroll
         for (int v = 0; v < V; ++v) element[v] = *reinterpret_cast<const E*>(from[v]);
-        store_chunk(to, pack(element));
+        store_chunk(to, chunk_of(element));
       } else {
 #pragma unroll
         for (int v = 0; v < V; ++v) {
@@ -134,7 +142,7 @@ __global__ void __launch_bounds__(kNarrowThreadsMax)
   constexpr int kElementSize = sizeof(E);
   constexpr int V = kPerChunk<E>;
   constexpr int kGroupPadding = kPiece > kElementSize ? kChunkBytes : 0;
-  extern __shared__ uint4 shared[];
+  extern __shared__ __align__(128) uint4 shared[];
   char* const staged = reinterpret_cast<char*>(shared);
 
   const std::int64_t z = matrix_index();
@@ -146,13 +154,22 @@ __global__ void __launch_bounds__(kNarrowThreadsMax)
   const std::uintptr_t origin = address_of(p.in + z * p.in_batch + j0);
   const unsigned origin_low = static_cast<unsigned>(origin);
   const unsigned pitch_low = static_cast<unsigned>(pitch);
-  const bool interior = j0 >= V && j0 + all_cols + V <= p.n;
+  // Where a row is staged, and how many bytes before its start. Pieces of less than a chunk go through the first-level
+  // cache, which fetches a sector once.
+  const auto place = [&](int row) { return row * launch.pitch + row / V * kGroupPadding; };
+  const auto offset_of = [&](int row) {
+    return kPiece == kChunkBytes
+               ? static_cast<int>(stage_offset<narrow_alignment(sizeof(E))>(origin_low + row * pitch_low, place(row)))
+               : 0;
+  };
+  constexpr int kMargin = kStagePadding / kElementSize;
+  const bool interior = j0 >= kMargin && j0 + all_cols + kMargin <= p.n;
   for (int index = threadIdx.x; index < m * launch.pieces; index += blockDim.x) {
     const int row = divide(index, launch.per_pieces);
     const int piece = index - row * launch.pieces;
-    char* const to = staged + row * launch.pitch + row / V * kGroupPadding + piece * kPiece;
+    char* const to = staged + place(row) + piece * kPiece;
     const std::uintptr_t start = origin + row * pitch;
-    const std::uintptr_t from = (start & ~std::uintptr_t{kPiece - 1}) + piece * kPiece;
+    const std::uintptr_t from = start - offset_of(row) + piece * kPiece;
     if (interior) {
       __pipeline_memcpy_async(to, reinterpret_cast<const void*>(from), kPiece);
     } else {
@@ -175,15 +192,14 @@ __global__ void __launch_bounds__(kNarrowThreadsMax)
     const int element = residue * V - shift + v + m * V;  // one period further, so that it is not negative
     const int col = divide(element, launch.per_m);
     const int row = element - col * m;
-    from[v] = staged + row * launch.pitch + row / V * kGroupPadding + ((origin_low + row * pitch_low) & (kPiece - 1)) +
-              (col - V + period * V) * kElementSize;
+    from[v] = staged + place(row) + offset_of(row) + (col - V + period * V) * kElementSize;
   }
   for (int first = (period * m + residue) * V - shift; first < elements; first += periods_at_once * m * V) {
     if (first >= 0 && first + V <= elements) {
       E element[V];
 #pragma unroll
       for (int v = 0; v < V; ++v) element[v] = *reinterpret_cast<const E*>(from[v]);
-      store_chunk(strip + first * kElementSize, pack(element));
+      store_chunk(strip + first * kElementSize, chunk_of(element));
     } else {
 #pragma unroll
       for (int v = 0; v < V; ++v) {
