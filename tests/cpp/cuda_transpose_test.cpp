@@ -146,9 +146,21 @@ TEST_P(CudaTransposeLaunch, IsCapturedOnItsStream) {
 
 // ---- vectorized ----------------------------------------------------------------------------------------------------
 
+enum Tiles : int { kLarge, kMedium, kSmall };        // the level of a plan
+constexpr Tiles kAlignedTiles[] = {kSmall, kLarge};  // there is none between
+
 // Large tiles are for problems that fill the device: any fills one without multiprocessors, none of these one with a
-// million.
-enum class Tiles : std::uint8_t { kSmall, kLarge };
+// million. Medium tiles are for those in between.
+std::optional<Plan> vectorized_plan(const Problem& problem, Tiles tiles) {
+  DeviceFacts facts = current_device_facts();
+  facts.sm_count = tiles == kLarge ? 0 : 1 << 20;
+  auto plan = transposition::select(problem, facts, Algorithm::kVectorized);
+  for (facts.sm_count = 1; tiles == kMedium && facts.sm_count < 1000; ++facts.sm_count) {
+    plan = transposition::select(problem, facts, Algorithm::kVectorized);
+    if (!plan || plan->level == tiles) break;
+  }
+  return plan;
+}
 
 // Runs vectorized, by the expected method where one is named.
 ExecuteTranspose on_vectorized(Tiles tiles, std::optional<Method> expected = std::nullopt) {
@@ -158,9 +170,7 @@ ExecuteTranspose on_vectorized(Tiles tiles, std::optional<Method> expected = std
     const DeviceMemory in(data.in.storage, first), out(data.out.storage);
     problem.in = in.at(data.in.offset_bytes());
     problem.out = out.at(data.out.offset_bytes());
-    DeviceFacts facts = current_device_facts();
-    facts.sm_count = tiles == Tiles::kLarge ? 0 : 1 << 20;
-    const auto plan = transposition::select(problem, facts, Algorithm::kVectorized);
+    const auto plan = vectorized_plan(problem, tiles);
     ASSERT_TRUE(plan) << to_string(problem);
     if (expected) {
       ASSERT_STREQ(method_name(plan->method), method_name(*expected)) << to_string(problem);
@@ -168,7 +178,7 @@ ExecuteTranspose on_vectorized(Tiles tiles, std::optional<Method> expected = std
     // 16-byte elements may take the small tile where the large one would be mostly empty.
     if (problem.element_size != 16 &&
         (plan->method == Method::kAligned || plan->method == Method::kStaged || plan->method == Method::kGather)) {
-      ASSERT_EQ(plan->small, tiles == Tiles::kSmall) << to_string(*plan) << " " << to_string(problem);
+      ASSERT_EQ(plan->level, tiles) << to_string(*plan) << " " << to_string(problem);
     }
     PMPP_ASSERT_CUDA(transposition::launch(*plan, problem, nullptr, nullptr)) << to_string(problem);
     PMPP_ASSERT_CUDA(cudaDeviceSynchronize()) << to_string(*plan) << " " << to_string(problem);
@@ -203,23 +213,29 @@ Method tile_method(const PlacedTranspose& spec) {
   return aligned ? Method::kAligned : size == 1 ? Method::kStaged : Method::kGather;
 }
 
+// As many matrices as some device takes medium tiles for, whatever their size.
+std::int64_t batch_for(Tiles tiles) { return tiles == kMedium ? 4 : 2; }
+
 void check_tile(PlacedTranspose spec, Tiles tiles, bool guarded) {
   spec.guarded = guarded;
+  spec.batch = batch_for(tiles);
   check(on_vectorized(tiles, tile_method(spec)), TransposeData(spec));
 }
 
 // Elements along a tile of a method: those of source rows, those of destination rows.
 std::pair<std::int64_t, std::int64_t> tile_sides(int size, Tiles tiles, bool aligned) {
-  const bool small = tiles == Tiles::kSmall;
-  const transposition::TileShape shape = aligned || size == 16 ? transposition::aligned_tile(size, small)
-                                         : size == 1           ? transposition::staged_tile(small)
-                                                               : transposition::gather_tile(size, small);
+  const transposition::TileShape shape = aligned || size == 16 ? transposition::aligned_tile(size, tiles)
+                                         : size == 1           ? transposition::staged_tile(tiles)
+                                                               : transposition::gather_tile(size, tiles);
   return {shape.source_bytes / size, shape.dest_bytes / size};
 }
 
 class CudaVectorized : public NeedsCuda<::testing::TestWithParam<int>> {
  protected:
   int size() const { return GetParam(); }
+  std::vector<Tiles> all_tiles() const {
+    return size() == 16 ? std::vector<Tiles>{kSmall, kLarge} : std::vector<Tiles>{kSmall, kMedium, kLarge};
+  }
 };
 
 std::string name_of_size(const ::testing::TestParamInfo<int>& info) { return std::to_string(info.param) + "_bytes"; }
@@ -228,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(All, CudaVectorized, ::testing::ValuesIn(kElementSizes)
 
 TEST_P(CudaVectorized, AlignedTiles) {
   const int chunk = 16 / size();
-  for (const Tiles tiles : {Tiles::kSmall, Tiles::kLarge}) {
+  for (const Tiles tiles : kAlignedTiles) {
     const auto [cols, rows] = tile_sides(size(), tiles, true);
     int count = 0;
     for (const auto& [m, n] : {std::pair<std::int64_t, std::int64_t>{rows, cols},
@@ -241,7 +257,7 @@ TEST_P(CudaVectorized, AlignedTiles) {
 
 TEST_P(CudaVectorized, TilesAtEveryResidue) {
   if (size() == 16) GTEST_SKIP() << "elements of 16 bytes have but one residue";
-  for (const Tiles tiles : {Tiles::kSmall, Tiles::kLarge}) {
+  for (const Tiles tiles : all_tiles()) {
     const auto [cols, rows] = tile_sides(size(), tiles, false);
     int count = 0;
     for (int residue = 0; residue < 16; residue += size(), ++count) {
@@ -256,7 +272,7 @@ TEST_P(CudaVectorized, TilesAtEveryResidue) {
 TEST_P(CudaVectorized, NarrowStrips) {
   int count = 0;
   for (const std::int64_t side : {2, 3, 8, 17, 33, 64, 160}) {
-    for (const Tiles tiles : {Tiles::kSmall, Tiles::kLarge}) {
+    for (const Tiles tiles : kAlignedTiles) {
       const int residue = count * size() % 16;
       PlacedTranspose few_columns{size(), 403 - count, side, 2};
       few_columns.in = {.residue = residue, .gap = count % 3};
@@ -286,14 +302,14 @@ TEST_P(CudaVectorized, CopiesOfTransposedViews) {
       spec.in = {.residue = residue, .pitch = m + count % 3, .gap = count % 4, .transposed = true};
       spec.out = {.residue = 5 * residue % 16, .pitch = m + 1 + count % 2, .gap = count % 3};
       spec.guarded = count % 2 == 1;
-      check(on_vectorized(Tiles::kSmall, Method::kCopy), TransposeData(spec));
+      check(on_vectorized(kSmall, Method::kCopy), TransposeData(spec));
       ++count;
     }
   }
   PlacedTranspose contiguous{size(), 77, 31, 3};
   contiguous.in.transposed = true;
   contiguous.guarded = false;
-  check(on_vectorized(Tiles::kSmall, Method::kDriverCopy), TransposeData(contiguous));
+  check(on_vectorized(kSmall, Method::kDriverCopy), TransposeData(contiguous));
 }
 
 // Everything, thousands of cases: the sanitizers' steps leave these out.
@@ -302,7 +318,7 @@ class CudaVectorizedExhaustive : public CudaVectorized {};
 INSTANTIATE_TEST_SUITE_P(All, CudaVectorizedExhaustive, ::testing::ValuesIn(kElementSizes), name_of_size);
 
 TEST_P(CudaVectorizedExhaustive, TileEdgesAtEveryResidueOfTheInput) {
-  for (const Tiles tiles : {Tiles::kSmall, Tiles::kLarge}) {
+  for (const Tiles tiles : all_tiles()) {
     const auto [cols, rows] = tile_sides(size(), tiles, false);
     int count = 0;
     for (int base = 0; base < 16; base += size()) {
@@ -317,7 +333,7 @@ TEST_P(CudaVectorizedExhaustive, TileEdgesAtEveryResidueOfTheInput) {
 }
 
 TEST_P(CudaVectorizedExhaustive, TileEdgesAtEveryResidueOfTheOutput) {
-  for (const Tiles tiles : {Tiles::kSmall, Tiles::kLarge}) {
+  for (const Tiles tiles : all_tiles()) {
     const auto [cols, rows] = tile_sides(size(), tiles, false);
     int count = 0;
     for (int base = 0; base < 16; base += size()) {
@@ -333,7 +349,7 @@ TEST_P(CudaVectorizedExhaustive, TileEdgesAtEveryResidueOfTheOutput) {
 
 // Both sides at once, at every pair of edges, for one tile and for two and three of them.
 TEST_P(CudaVectorizedExhaustive, TileEdgesAtResiduesOfBothSides) {
-  for (const Tiles tiles : {Tiles::kSmall, Tiles::kLarge}) {
+  for (const Tiles tiles : all_tiles()) {
     const auto [cols, rows] = tile_sides(size(), tiles, false);
     int count = 0;
     for (int residue = 0; residue < 16; residue += size()) {
@@ -352,10 +368,10 @@ TEST_P(CudaVectorizedExhaustive, TileEdgesAtResiduesOfBothSides) {
 
 // Destination rows all begin halfway between boundaries of 32 bytes, a whole number of tiles long.
 TEST_P(CudaVectorizedExhaustive, DestinationsHalfwayBetweenSectors) {
-  for (const Tiles tiles : {Tiles::kSmall, Tiles::kLarge}) {
+  for (const Tiles tiles : all_tiles()) {
     const auto [cols, rows] = tile_sides(size(), tiles, false);
     for (const std::int64_t past : {-1, 0, 1}) {
-      PlacedTranspose spec{size(), 3 * rows + past, 2 * cols + 1, 2};
+      PlacedTranspose spec{size(), 3 * rows + past, 2 * cols + 1, batch_for(tiles)};
       spec.in.pitch = 2 * cols + 2;
       spec.out.residue = 16;
       spec.out.pitch = round_up(spec.m + 1, 32 / size() * 2);
@@ -369,7 +385,7 @@ TEST_P(CudaVectorizedExhaustive, DestinationsHalfwayBetweenSectors) {
 
 TEST_P(CudaVectorizedExhaustive, AlignedTileEdges) {
   const int chunk = 16 / size();
-  for (const Tiles tiles : {Tiles::kSmall, Tiles::kLarge}) {
+  for (const Tiles tiles : kAlignedTiles) {
     const auto [cols, rows] = tile_sides(size(), tiles, true);
     int count = 0;
     for (int times = 1; times <= 3; ++times) {
@@ -386,7 +402,7 @@ TEST_P(CudaVectorizedExhaustive, AlignedTileEdges) {
 
 // As many matrices as fill the device that is there, so that the large tile is what it takes by itself.
 TEST_P(CudaVectorizedExhaustive, BatchesThatFillTheDevice) {
-  const auto [cols, rows] = tile_sides(size(), Tiles::kLarge, false);
+  const auto [cols, rows] = tile_sides(size(), kLarge, false);
   PlacedTranspose spec{size(), 2 * rows, 2 * cols, 4 * current_device_facts().sm_count};
   spec.in = {.pitch = 2 * cols + 1, .gap = 1};
   spec.out = {.pitch = 2 * rows + 1, .gap = 3};
@@ -398,7 +414,7 @@ TEST_P(CudaVectorizedExhaustive, BatchesThatFillTheDevice) {
     const auto plan = transposition::select(problem, current_device_facts(), Algorithm::kAuto);
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->algorithm, Algorithm::kVectorized);
-    EXPECT_FALSE(plan->small) << to_string(*plan);
+    EXPECT_EQ(plan->level, kLarge) << to_string(*plan);
     PMPP_ASSERT_CUDA(transposition::launch(*plan, problem, nullptr, nullptr)) << to_string(problem);
     PMPP_ASSERT_CUDA(cudaDeviceSynchronize());
     out.read(data.out.storage);
@@ -411,7 +427,7 @@ TEST_P(CudaVectorizedExhaustive, NarrowStripsOfEveryWidth) {
   for (std::int64_t side = 2; side <= 160; side += side < 20 ? 1 : side < 70 ? 3 : 6) {
     for (int residue = 0; residue < 16; residue += size() == 1 ? 3 : size()) {
       for (const std::int64_t length : {std::int64_t{1}, std::int64_t{129}, std::int64_t{1001 + count % 37}}) {
-        const Tiles tiles = count % 2 == 0 ? Tiles::kSmall : Tiles::kLarge;
+        const Tiles tiles = count % 2 == 0 ? kSmall : kLarge;
         const bool narrow = side * size() <= 256 && length > 160;
         PlacedTranspose spec{size(), length, side, 1 + count % 3};
         spec.in = {.residue = residue, .gap = count % 5};
@@ -440,8 +456,7 @@ TEST_P(CudaVectorizedExhaustive, CopiesAtEveryResidue) {
         spec.out = {.residue = out, .pitch = m + 1 + count % 4, .gap = count % 7};
         spec.guarded = count % 2 == 1;
         // One row alone has no pitch.
-        check(on_vectorized(Tiles::kSmall, spec.n > 1 ? std::optional(Method::kCopy) : std::nullopt),
-              TransposeData(spec));
+        check(on_vectorized(kSmall, spec.n > 1 ? std::optional(Method::kCopy) : std::nullopt), TransposeData(spec));
         ++count;
       }
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "csrc/common/int_math.hpp"
+#include "csrc/padded_transpose/config.hpp"
 
 namespace pmpp::transposition {
 namespace {
@@ -124,7 +125,7 @@ TEST(TransposeSelect, AutoTakesWhatTheDeviceCanDo) {
   EXPECT_FALSE(select(problem_of(8, 8), device_with(64, 49152), Algorithm::kAuto));
 }
 
-// cp.async, 1,024 threads, 48 KiB of shared memory for every block and 64 KiB for one that opts in.
+// cp.async, 1,024 threads, 48 KiB of shared memory for every block and 80 KiB for one that opts in.
 TEST(TransposeSelect, AutoTakesPaddedWhereVectorizedCannotRun) {
   const auto automatic = [](const DeviceFacts& device) {
     EXPECT_EQ(select(problem_of(8, 8), device, Algorithm::kVectorized).has_value(),
@@ -133,7 +134,7 @@ TEST(TransposeSelect, AutoTakesPaddedWhereVectorizedCannotRun) {
   };
   DeviceFacts least = device_with(1024, 49152);
   least.compute_capability = 80;
-  least.shared_memory_opt_in = 65536;
+  least.shared_memory_opt_in = 81920;
   EXPECT_EQ(automatic(least), Algorithm::kVectorized);
   DeviceFacts older = least;
   older.compute_capability = 75;
@@ -145,7 +146,7 @@ TEST(TransposeSelect, AutoTakesPaddedWhereVectorizedCannotRun) {
   less_shared.shared_memory_per_block = 49151;
   EXPECT_EQ(automatic(less_shared), Algorithm::kPadded);
   DeviceFacts less_opt_in = least;
-  less_opt_in.shared_memory_opt_in = 65535;
+  less_opt_in.shared_memory_opt_in = 81919;
   EXPECT_EQ(automatic(less_opt_in), Algorithm::kPadded);
   less_shared.shared_memory_per_block = 0;
   EXPECT_EQ(automatic(less_shared), Algorithm::kNaive);
@@ -493,25 +494,27 @@ TEST(VectorizedMethods, NoUnitStrideOrAnElementOffItsOwnSizeIsStrided) {
   }
 }
 
-// The smaller tile exactly where the larger one makes fewer than two blocks for each multiprocessor.
+// A smaller tile exactly where a larger one makes too few blocks for each multiprocessor: 2 on boundaries, 5 and 4
+// elsewhere.
 TEST(VectorizedTiles, SmallOnesOnlyWhereLargeOnesAreTooFew) {
   for (const int size : kElementSizes) {
     for (const int residue : {0, size % 16}) {
       for (std::int64_t side = 512; side <= 16384; side += 512) {
         for (const std::int64_t batch : {1, 2, 7}) {
-          const Problem p = placed(side, side, size, {.in_residue = residue}, batch);
-          DeviceFacts tiny = h200_facts();
-          tiny.sm_count = 1;
-          const Plan large = vectorized(p, tiny);
-          ASSERT_TRUE(is_tile(large.method)) << to_string(large);
-          ASSERT_FALSE(large.small) << to_string(large);
-          const Plan plan = vectorized(p);
-          EXPECT_EQ(plan.method, large.method);
-          EXPECT_EQ(plan.small, large.grid[0] * batch < 2 * 132) << to_string(large);
-          if (plan.small) {
-            EXPECT_LT(plan.tile_m, large.tile_m);
-            EXPECT_LE(plan.tile_n, large.tile_n);
-          }
+          const Plan plan = vectorized(placed(side, side, size, {.in_residue = residue}, batch));
+          ASSERT_TRUE(is_tile(plan.method)) << to_string(plan);
+          const bool aligned = plan.method == Method::kAligned;
+          const auto shape = [&](int level) {
+            return aligned ? aligned_tile(size, level) : size == 1 ? staged_tile(level) : gather_tile(size, level);
+          };
+          const auto blocks = [&](int level) {
+            return ceil_div(side * size, shape(level).source_bytes) * ceil_div(side * size, shape(level).dest_bytes) *
+                   batch;
+          };
+          const int expected = blocks(0) >= (aligned ? 2 : 5) * 132 ? 0 : blocks(1) >= (aligned ? 2 : 4) * 132 ? 1 : 2;
+          EXPECT_EQ(plan.level, expected) << to_string(plan);
+          EXPECT_EQ(plan.tile_m * size, shape(expected).dest_bytes);
+          EXPECT_EQ(plan.tile_n * size, shape(expected).source_bytes);
         }
       }
     }
@@ -531,8 +534,8 @@ TEST(VectorizedLaunches, FitTheDevice) {
         }
         // Lanes of a warp work together.
         EXPECT_EQ(plan.block[0] * plan.block[1] % 32, 0) << what;
-        const bool opts_in = plan.method == Method::kAligned && size == 1 && !plan.small;
-        EXPECT_LE(plan.shared_bytes, opts_in ? 65536 : 49152) << what;
+        const bool opts_in = (plan.method == Method::kAligned || plan.method == Method::kGather) && plan.level == 0;
+        EXPECT_LE(plan.shared_bytes, opts_in ? 81920 : 49152) << what;
         EXPECT_EQ(plan.workspace_bytes, 0) << what;
         EXPECT_LE(plan.shared_bytes, h200_facts().shared_memory_opt_in) << what;
       }
@@ -551,9 +554,10 @@ TEST(VectorizedLaunches, APlanDependsOnNothingElse) {
       const Plan second = vectorized(p), third = vectorized(moved);
       for (const Plan& other : {second, third}) {
         EXPECT_EQ(to_string(first), to_string(other));
-        EXPECT_EQ(
-            std::make_tuple(first.small, first.shared_bytes, first.pitch, first.pieces, first.lanes, first.across),
-            std::make_tuple(other.small, other.shared_bytes, other.pitch, other.pieces, other.lanes, other.across));
+        EXPECT_EQ(std::make_tuple(first.level, first.halo, first.shared_bytes, first.pitch, first.pieces, first.lanes,
+                                  first.across),
+                  std::make_tuple(other.level, other.halo, other.shared_bytes, other.pitch, other.pieces, other.lanes,
+                                  other.across));
       }
     }
   }
@@ -583,7 +587,7 @@ void expect_covered(const Problem& p, const DeviceFacts& device) {
     // Where every destination row starts on a boundary of 16 bytes, blocks write their own tile and nothing before it.
     const bool from_boundaries = latest_start(p, 16) == 0;
     const std::int64_t boundary = plan.method == Method::kAligned || from_boundaries ? 1
-                                  : plan.method == Method::kStaged || plan.small     ? 16
+                                  : plan.method == Method::kStaged || plan.level > 0 ? 16
                                                                                      : 32;
     EXPECT_GE(row_tiles * plan.tile_m - latest_start(p, boundary), p.m) << what;
     EXPECT_LE(row_tiles, ceil_div(p.m, plan.tile_m) + 1) << what;

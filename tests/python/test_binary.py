@@ -14,13 +14,14 @@ import torch_pmpp
 LIBRARY = pathlib.Path(torch_pmpp.__file__).parent / "lib" / "libpmpp.so"
 MATMUL_KERNELS = ("naive", "tiled", "tiled_dynamic")
 # 1, 2, 4, 8, 16 bytes, and the last three in halves; shared, padded and padded16 are one template. vectorized has a
-# kernel for each element size that a method serves, and a smaller tile of the first three.
+# kernel for each element size that a method serves, tiles of two or three sizes, and staged and gather each of them for
+# destinations on boundaries and off them.
 TRANSPOSE_KERNELS = {
     "naive": 8,
     "tile": 8 * 3,
     "aligned": 5 * 2,
-    "staged": 1 * 2,
-    "gather": 3 * 2,
+    "staged": 1 * 3 * 2,
+    "gather": 3 * 3 * 2,
     "narrow_source": 5,
     "narrow_dest": 5,
     "copy": 5,
