@@ -435,7 +435,10 @@ def parser(steps: Sequence[str]) -> argparse.ArgumentParser:
         help="further arguments of pytest, such as '-n 8'",
     )
     result.add_argument(
-        "--sanitizer-filter", default="", metavar="PATTERN", help="run only these C++ tests under the sanitizers"
+        "--sanitizer-filter",
+        default="-*Exhaustive*",
+        metavar="PATTERN",
+        help="run only these C++ tests under the sanitizers (default: %(default)s, all but those too slow there)",
     )
     cores = os.cpu_count() or 1
     result.add_argument(

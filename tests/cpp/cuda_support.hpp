@@ -66,6 +66,13 @@ class DeviceMemory {
       EXPECT_EQ(cudaSuccess, cudaMemcpy(data_, host.data(), host.size(), cudaMemcpyHostToDevice));
     }
   }
+  // The same without the first bytes, which stay uninitialised: initcheck sees a read of them.
+  DeviceMemory(const std::vector<std::byte>& host, std::size_t skipped) : DeviceMemory(host.size()) {
+    if (host.size() > skipped) {
+      EXPECT_EQ(cudaSuccess, cudaMemcpy(at(static_cast<std::int64_t>(skipped)), host.data() + skipped,
+                                        host.size() - skipped, cudaMemcpyHostToDevice));
+    }
+  }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   ~DeviceMemory() { cudaFree(data_); }

@@ -78,6 +78,7 @@ TEST(DeviceFactsTest, CpuAndH200) {
   EXPECT_EQ(h200.compute_capability, 90);
   EXPECT_EQ(h200.sm_count, 132);
   EXPECT_EQ(h200.shared_memory_per_block, 49152);
+  EXPECT_EQ(h200.shared_memory_opt_in, 232448);
   EXPECT_EQ(h200.max_threads_per_block, 1024);
 }
 

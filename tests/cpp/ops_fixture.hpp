@@ -46,7 +46,7 @@ class Ops : public ::testing::TestWithParam<at::DeviceType> {
                      : std::vector<const char*>{"auto", "naive", "blocked"};
   }
   std::vector<const char*> transpose_algorithms() const {
-    return on_cuda() ? std::vector<const char*>{"auto", "naive", "shared", "padded", "padded16"}
+    return on_cuda() ? std::vector<const char*>{"auto", "naive", "shared", "padded", "padded16", "vectorized"}
                      : std::vector<const char*>{"auto", "naive", "blocked"};
   }
 

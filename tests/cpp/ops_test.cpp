@@ -341,14 +341,15 @@ TEST_P(Ops, ErrorAlgorithm) {
                                 "tiled_dynamic, blocked");
   expect_error<c10::ValueError>([&] { pmpp::padded_transpose(x, "fast"); },
                                 "padded_transpose: unknown algorithm 'fast'; expected one of auto, naive, shared, "
-                                "padded, padded16, blocked");
+                                "padded, padded16, vectorized, blocked");
   if (on_cuda()) {
     expect_error<c10::NotImplementedError>([&] { pmpp::tiled_matmul(x, x, "blocked"); },
                                            "tiled_matmul: algorithm 'blocked' is not available for Float on cuda:0; "
                                            "available: auto, naive, tiled, tiled_dynamic");
     expect_error<c10::NotImplementedError>([&] { pmpp::padded_transpose(x, "blocked"); },
                                            "padded_transpose: algorithm 'blocked' is not available for Float on "
-                                           "cuda:0; available: auto, naive, shared, padded, padded16");
+                                           "cuda:0; available: auto, naive, shared, padded, padded16, "
+                                           "vectorized");
   } else {
     expect_error<c10::NotImplementedError>([&] { pmpp::tiled_matmul(x, x, "tiled"); },
                                            "tiled_matmul: algorithm 'tiled' is not available for Float on cpu; "

@@ -263,8 +263,8 @@ inline Strided strided(Layout layout, std::int64_t rows, std::int64_t cols, std:
   return view;
 }
 
-// Host memory of exactly the extent of a view, plus `guard` elements on either side. Elements outside the view hold
-// `outside`, elements inside hold `inside` until written; 0xff is a NaN in every floating dtype.
+// Host memory of exactly the extent of a view, plus `front` and `back` elements around it. Elements outside the view
+// hold `outside`, elements inside hold `inside` until written; 0xff is a NaN in every floating dtype.
 struct Buffer {
   static constexpr unsigned char kPoison = 0xff;
   static constexpr unsigned char kGuard = 0xa5;
@@ -276,10 +276,13 @@ struct Buffer {
 
   Buffer() = default;
   Buffer(int size, const Strided& shape, int guard, unsigned char outside, unsigned char inside = kPoison)
+      : Buffer(size, shape, guard, guard, outside, inside) {}
+  Buffer(int size, const Strided& shape, std::int64_t front, std::int64_t back, unsigned char outside,
+         unsigned char inside)
       : element_size(size), view(shape) {
     const std::int64_t extent = view.empty() ? 0 : view.high() - view.low() + 1;
-    origin = guard - (view.empty() ? 0 : view.low());
-    storage.assign(static_cast<std::size_t>((extent + 2 * guard) * size), std::byte{outside});
+    origin = front - (view.empty() ? 0 : view.low());
+    storage.assign(static_cast<std::size_t>((extent + front + back) * size), std::byte{outside});
     for_each([&](std::int64_t b, std::int64_t i, std::int64_t j) {
       std::memset(address(b, i, j), inside, static_cast<std::size_t>(element_size));
     });

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <string>
@@ -25,9 +27,51 @@ struct TransposeCase {
   int odd_offset = 0;
 };
 
+// Where a matrix lies, with unit stride along its rows, or along its columns where `transposed`.
+struct Placement {
+  int residue = 0;         // bytes behind a 16-byte boundary at which it begins, in whole elements
+  std::int64_t pitch = 0;  // elements from one run of unit stride to the next; 0: as long as the run
+  std::int64_t gap = 0;    // elements between matrices of a batch
+  bool transposed = false;
+};
+
+// A transpose for kernels that care where rows begin.
+struct PlacedTranspose {
+  int element_size;
+  std::int64_t m, n, batch = 1;
+  Placement in{}, out{};
+  // Elements before and after the output; without, a stray write leaves the allocation: the sanitizers' half.
+  bool guarded = true;
+};
+
+inline Strided strided(const Placement& where, std::int64_t rows, std::int64_t cols, std::int64_t batch) {
+  const std::int64_t runs = where.transposed ? cols : rows;
+  const std::int64_t run = where.transposed ? rows : cols;
+  const std::int64_t pitch = where.pitch > 0 ? where.pitch : run;
+  Strided view{rows, cols, batch, pitch, 1, runs * pitch + where.gap};
+  if (where.transposed) std::swap(view.row_stride, view.col_stride);
+  return view;
+}
+
 struct TransposeData {
   TransposeCase spec;
   Buffer in, out;
+
+  explicit TransposeData(const PlacedTranspose& asked)
+      : spec{.element_size = asked.element_size, .m = asked.m, .n = asked.n, .batch = asked.batch} {
+    const int size = spec.element_size;
+    // Nothing follows the input, so that a read behind it leaves the allocation.
+    in = Buffer(size, strided(asked.in, spec.m, spec.n, spec.batch), asked.in.residue / size, 0, Buffer::kPoison,
+                Buffer::kPoison);
+    std::mt19937_64 random(static_cast<std::uint64_t>(1000003 * spec.m + 1009 * spec.n + spec.batch));
+    for (std::size_t at = 0; at < in.storage.size(); at += sizeof(std::uint64_t)) {
+      const std::uint64_t word = random();
+      std::memcpy(&in.storage[at], &word, std::min(sizeof(word), in.storage.size() - at));
+    }
+    const int guard = asked.guarded ? 64 / size : 0;
+    out = Buffer(size, strided(asked.out, spec.n, spec.m, spec.batch), guard + asked.out.residue / size, guard,
+                 Buffer::kGuard, Buffer::kPoison);
+  }
 
   explicit TransposeData(const TransposeCase& asked) : spec(asked) {
     std::mt19937_64 random(static_cast<std::uint64_t>(1000003 * spec.m + 1009 * spec.n + spec.batch));
@@ -56,20 +100,21 @@ struct TransposeData {
 
 using ExecuteTranspose = std::function<void(TransposeData&)>;
 
-inline void check(const ExecuteTranspose& execute, const TransposeCase& spec) {
-  TransposeData data(spec);
+inline void check(const ExecuteTranspose& execute, TransposeData data) {
   const Buffer untouched = data.out;
   execute(data);
   bool good = true;
   data.in.for_each([&](std::int64_t b, std::int64_t i, std::int64_t j) {
     if (good) {
       good = std::memcmp(data.in.address(b, i, j), data.out.address(b, j, i),
-                         static_cast<std::size_t>(spec.element_size)) == 0;
+                         static_cast<std::size_t>(data.spec.element_size)) == 0;
       EXPECT_TRUE(good) << to_string(data.problem()) << ": out[" << b << "][" << j << "][" << i << "]";
     }
   });
   EXPECT_EQ(untouched.first_stray_write(data.out), -1) << to_string(data.problem()) << ": written outside out";
 }
+
+inline void check(const ExecuteTranspose& execute, const TransposeCase& spec) { check(execute, TransposeData(spec)); }
 
 inline void check_transposes(const ExecuteTranspose& execute, int element_size,
                              const std::vector<std::int64_t>& tiles) {

@@ -13,7 +13,19 @@ import torch_pmpp
 
 LIBRARY = pathlib.Path(torch_pmpp.__file__).parent / "lib" / "libpmpp.so"
 MATMUL_KERNELS = ("naive", "tiled", "tiled_dynamic")
-TRANSPOSE_KERNELS = ("naive", "tile")
+# 1, 2, 4, 8, 16 bytes, and the last three in halves; shared, padded and padded16 are one template. vectorized has a
+# kernel for each element size that a method serves, tiles of two or three sizes, and staged and gather each of them for
+# destinations on boundaries and off them.
+TRANSPOSE_KERNELS = {
+    "naive": 8,
+    "tile": 8 * 3,
+    "aligned": 5 * 2,
+    "staged": 1 * 3 * 2,
+    "gather": 3 * 3 * 2,
+    "narrow_source": 5,
+    "narrow_dest": 5,
+    "copy": 5,
+}
 
 
 def cuobjdump() -> str | None:
@@ -40,10 +52,9 @@ def test_kernels_keep_everything_in_registers():
     for kernel in MATMUL_KERNELS:
         of_kernel = [name for name in names if f"tiled_matmul_{kernel}_kernel" in name]
         assert len(of_kernel) == 11 * images, f"{kernel}: one for each dtype"
-    for kernel in TRANSPOSE_KERNELS:
+    for kernel, count in TRANSPOSE_KERNELS.items():
         of_kernel = [name for name in names if f"padded_transpose_{kernel}_kernel" in name]
-        # 1, 2, 4, 8, 16 bytes, and the last three in halves; shared, padded and padded16 are one template.
-        assert len(of_kernel) == 8 * images * (3 if kernel == "tile" else 1), kernel
+        assert len(of_kernel) == count * images, kernel
 
 
 def test_library_is_the_one_that_is_loaded():

@@ -11,7 +11,8 @@ import torch_pmpp
 
 TRANSPOSE = torch.ops.pmpp.padded_transpose
 ALGORITHMS_TEXT = (
-    r"unknown algorithm 'fast'; expected one of auto, naive, shared, padded, padded16(, \w+)*, blocked(, \w+)*"
+    r"unknown algorithm 'fast'; expected one of auto, naive, shared, padded, padded16, vectorized(, \w+)*, "
+    r"blocked(, \w+)*"
 )
 
 
