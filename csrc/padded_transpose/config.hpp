@@ -41,7 +41,7 @@ inline constexpr int kStagePadding = 32;
 // The shares of a copy below were measured on an H200 (8192 x 8192, or 8191 x 8193 for kernels that take any
 // alignment), cleared cache.
 
-// Each kernel has up to three tiles; a smaller one for problems that have too few of a larger one to keep the GPU busy.
+// Each kernel has up to three tiles: smaller ones for problems that have too few of a larger one to keep the GPU busy.
 inline constexpr int kTileLevels = 3;
 
 // vectorized, everything on 16-byte boundaries. Runs of 256 bytes both ways: .99, .97, .98, .99 of a copy for 1, 2, 4,
@@ -59,9 +59,10 @@ constexpr TileShape staged_tile(int level) {
   return level == 1 ? TileShape{128, 128, 256} : TileShape{64, 64, 128};
 }
 
-// vectorized, elements of 2, 4, 8 bytes anywhere: .86, .93, .94. Wide, because a row that starts off a sector boundary
-// costs one sector more: 4-byte elements reach .84 in 256 x 256 bytes. 511 x 511 4-byte elements: .82 in 64 bytes, .68
-// in 128.
+// vectorized, elements of 2, 4, 8 bytes anywhere. The second-level cache limits, and a row that starts off a sector
+// boundary costs it one sector more, a tile its halo: 4-byte elements reach .84 in 256 x 256 bytes and .93 in 512 x
+// 256, 2-byte elements .87 in 256 x 256, 8-byte elements .94 in 512 x 512. 511 x 511 4-byte elements: .82 in 64 bytes,
+// .68 in 128.
 constexpr TileShape gather_tile(int element_size, int level) {
   if (level == 1) return {128, 128, 128};
   if (level == 2) return {64, 64, 64};

@@ -7,7 +7,7 @@ namespace pmpp::transposition {
 
 Problem normalized(const Problem& problem) {
   Problem p = problem;
-  const bool exchange = p.m == 1 || (p.out_col_stride != 1 && p.out_row_stride == 1);
+  const bool exchange = p.m == 1 || (p.n != 1 && p.out_col_stride != 1 && p.out_row_stride == 1);
   if (exchange) {
     std::swap(p.m, p.n);
     std::swap(p.in_row_stride, p.in_col_stride);

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
+#include <random>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "csrc/common/int_math.hpp"
 #include "csrc/padded_transpose/config.hpp"
 #include "csrc/padded_transpose/launch.hpp"
+#include "csrc/padded_transpose/pack.hpp"
 #include "csrc/padded_transpose/select.hpp"
 #include "tests/cpp/cuda_support.hpp"
 #include "tests/cpp/transpose_cases.hpp"
@@ -461,6 +464,75 @@ TEST_P(CudaVectorizedExhaustive, CopiesAtEveryResidue) {
       }
     }
   }
+}
+
+class CudaPack : public NeedsCuda<::testing::TestWithParam<int>> {
+ protected:
+  int size() const { return GetParam(); }
+
+  // Packs `in` with rows of `pitch` elements, and compares every byte of the workspace and of the guards around it.
+  void check_pack(const Buffer& in, std::int64_t pitch, int guard) const {
+    const Strided& view = in.view;
+    const Strided packed{view.rows, pitch, view.batch, pitch, 1, view.rows * pitch};
+    Buffer out(size(), packed, guard, Buffer::kGuard);
+    Buffer expected = out;
+    expected.for_each([&](std::int64_t b, std::int64_t r, std::int64_t c) {
+      const auto bytes = static_cast<std::size_t>(size());
+      if (c < view.cols) {
+        std::memcpy(expected.address(b, r, c), in.address(b, r, c), bytes);
+      } else {
+        std::memset(expected.address(b, r, c), 0, bytes);
+      }
+    });
+    const DeviceMemory in_memory(in.storage), out_memory(out.storage);
+    transposition::Pack pack;
+    pack.element_size = size();
+    pack.rows = view.rows, pack.cols = view.cols, pack.batch = view.batch;
+    pack.in = in_memory.at(in.offset_bytes());
+    pack.in_row_stride = view.row_stride, pack.in_col_stride = view.col_stride;
+    pack.in_batch_stride = view.batch_stride;
+    pack.out = out_memory.at(out.offset_bytes());
+    pack.pitch = pitch;
+    PMPP_ASSERT_CUDA(transposition::pack(pack, current_device_facts(), nullptr));
+    PMPP_ASSERT_CUDA(cudaDeviceSynchronize());
+    out_memory.read(out.storage);
+    EXPECT_EQ(out.storage, expected.storage) << view.rows << " x " << view.cols << " x " << view.batch << ", strides ("
+                                             << view.row_stride << ", " << view.col_stride << "), pitch " << pitch;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, CudaPack, ::testing::ValuesIn(kElementSizes),
+                         [](const auto& info) { return std::to_string(info.param) + "_bytes"; });
+
+TEST_P(CudaPack, AnyStridesIntoRowsOfZeroPaddedPitch) {
+  std::mt19937_64 random(7);
+  int count = 0;
+  for (const Layout layout : {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced, Layout::kSlicedColumnMajor,
+                              Layout::kReversed, Layout::kSameRow, Layout::kSameColumn, Layout::kSameElement}) {
+    for (const auto& [rows, cols] : {std::pair<int, int>{1, 1}, {1, 37}, {37, 1}, {67, 33}, {130, 71}}) {
+      for (const BatchLayout batches : {BatchLayout::kPacked, BatchLayout::kShared}) {
+        const std::int64_t batch = 1 + count % 3;
+        Buffer in(size(), strided(layout, rows, cols, batch, batches), count % 4, Buffer::kPoison);
+        for (std::byte& byte : in.storage) byte = static_cast<std::byte>(random());
+        // What tensor-core kernels ask for: whole chunks; and pitches with more, and with no padding.
+        const std::int64_t chunk = std::max(16 / size(), 1);
+        const std::int64_t pitches[] = {round_up(cols, chunk), round_up(cols, chunk) + chunk, cols};
+        check_pack(in, pitches[count % 3], count % 2 * static_cast<int>(chunk));
+        ++count;
+      }
+    }
+  }
+}
+
+TEST_P(CudaPack, EmptyMatricesAndTooSmallPitches) {
+  check_pack(Buffer(size(), strided(Layout::kRowMajor, 0, 5), 1, Buffer::kPoison), 16, 2);
+  check_pack(Buffer(size(), strided(Layout::kRowMajor, 4, 3, 0), 1, Buffer::kPoison), 16, 2);
+  // No columns: all of the workspace is padding.
+  check_pack(Buffer(size(), strided(Layout::kRowMajor, 4, 0), 1, Buffer::kPoison), 16, 2);
+  transposition::Pack pack;
+  pack.element_size = size();
+  pack.rows = 2, pack.cols = 5, pack.pitch = 4;
+  EXPECT_EQ(transposition::pack(pack, current_device_facts(), nullptr), cudaErrorInvalidPitchValue);
 }
 
 class CudaTransposeErrors : public NeedsCuda<::testing::Test> {};
