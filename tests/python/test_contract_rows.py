@@ -21,6 +21,7 @@ ROWS = {
     "sparse, quantized, nested": "sparse_quantized_nested",
     "autograd": "autograd",
     "torch.compile": "compile",
+    "export": "export",
     "CUDA": "cuda",
     "determinism": "determinism",
     "profiling": "profiling",
