@@ -19,8 +19,10 @@ build_info = load()
 
 from ._flops import register_flop_formulas  # noqa: E402  (the operators exist only once the library is loaded)
 from ._operators import algorithms, padded_transpose, tiled_matmul, transpose  # noqa: E402
+from ._sharding import register_sharding_rules_with_dtensor  # noqa: E402
 
 register_flop_formulas()
+register_sharding_rules_with_dtensor()
 
 __version__: str = build_info.version
 cmake_prefix_path: str = str(PACKAGE)
