@@ -219,8 +219,8 @@ def judge_transposes(launches: Sequence[Mapping[str, float]]) -> Outcome:
 
     shared: reading a column takes 32 turns, 31 conflicts, and reading is half of all. padded: none, up to stray ones
     that the counter picks up. padded16: a warp spans two rows of 17 elements, so one bank of 32 is hit twice; a fifth
-    of shared's is a safe limit. vectorized: none, up to stray ones, of which its prototype showed 0.1 for each turn;
-    words that meet in pairs in one bank, in one direction only, would add 0.5, and half of that is the limit.
+    of shared's is a safe limit. vectorized: none, up to stray ones (0.02 a turn on an H200); words
+    that meet in pairs in one bank, in one direction only, would add 0.5, and half of that is the limit.
 
     vectorized must also keep the memory as busy as a kernel that has nothing else to wait for.
     """

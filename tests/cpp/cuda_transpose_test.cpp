@@ -259,10 +259,8 @@ TEST_P(CudaVectorized, AlignedTiles) {
 }
 
 TEST_P(CudaVectorized, TilesAtEveryResidue) {
-  // Elements of 16 bytes have but one residue, and are always aligned.
-  const bool aligned = size() == 16;
   for (const Tiles tiles : all_tiles()) {
-    const auto [cols, rows] = tile_sides(size(), tiles, aligned);
+    const auto [cols, rows] = tile_sides(size(), tiles, false);
     int count = 0;
     for (int residue = 0; residue < 16; residue += size(), ++count) {
       // Base and pitch of both sides go through all residues, at different paces.
@@ -317,39 +315,33 @@ TEST_P(CudaVectorized, CopiesOfTransposedViews) {
 }
 
 // Everything, thousands of cases: the sanitizers' steps leave these out.
-class CudaVectorizedExhaustive : public CudaVectorized {};
+class CudaVectorizedExhaustive : public CudaVectorized {
+ protected:
+  // Every base and pitch of one side while the other is on boundaries, at every edge of a tile.
+  void check_residues_of_one_side(bool input) const {
+    for (const Tiles tiles : all_tiles()) {
+      const auto [cols, rows] = tile_sides(size(), tiles, false);
+      int count = 0;
+      for (int base = 0; base < 16; base += size()) {
+        for (int pitch = 0; pitch < 16; pitch += size()) {
+          for (int edge = -1; edge <= 1; ++edge, ++count) {
+            const std::int64_t m = rows + edge;
+            const std::int64_t n = cols - 1 + count / 3 % 3;
+            check_tile(
+                input ? tile_case(size(), m, n, base, pitch, 0, 0, 0) : tile_case(size(), m, n, 0, 0, base, pitch, 0),
+                tiles, count % 2 == 1);
+          }
+        }
+      }
+    }
+  }
+};
 
 INSTANTIATE_TEST_SUITE_P(All, CudaVectorizedExhaustive, ::testing::ValuesIn(kElementSizes), name_of_size);
 
-TEST_P(CudaVectorizedExhaustive, TileEdgesAtEveryResidueOfTheInput) {
-  for (const Tiles tiles : all_tiles()) {
-    const auto [cols, rows] = tile_sides(size(), tiles, false);
-    int count = 0;
-    for (int base = 0; base < 16; base += size()) {
-      for (int pitch = 0; pitch < 16; pitch += size()) {
-        for (int edge = -1; edge <= 1; ++edge, ++count) {
-          check_tile(tile_case(size(), rows + edge, cols - 1 + count / 3 % 3, base, pitch, 0, 0, 0), tiles,
-                     count % 2 == 1);
-        }
-      }
-    }
-  }
-}
+TEST_P(CudaVectorizedExhaustive, TileEdgesAtEveryResidueOfTheInput) { check_residues_of_one_side(true); }
 
-TEST_P(CudaVectorizedExhaustive, TileEdgesAtEveryResidueOfTheOutput) {
-  for (const Tiles tiles : all_tiles()) {
-    const auto [cols, rows] = tile_sides(size(), tiles, false);
-    int count = 0;
-    for (int base = 0; base < 16; base += size()) {
-      for (int pitch = 0; pitch < 16; pitch += size()) {
-        for (int edge = -1; edge <= 1; ++edge, ++count) {
-          check_tile(tile_case(size(), rows + edge, cols - 1 + count / 3 % 3, 0, 0, base, pitch, 0), tiles,
-                     count % 2 == 1);
-        }
-      }
-    }
-  }
-}
+TEST_P(CudaVectorizedExhaustive, TileEdgesAtEveryResidueOfTheOutput) { check_residues_of_one_side(false); }
 
 // Both sides at once, at every pair of edges, for one tile and for two and three of them.
 TEST_P(CudaVectorizedExhaustive, TileEdgesAtResiduesOfBothSides) {
