@@ -240,6 +240,23 @@ Plan vectorized_plan(const Problem& problem, const DeviceFacts& device) {
   return plan;
 }
 
+// Whether `padded` is faster, because its blocks are smaller and the problem cannot fill the GPU with larger ones.
+bool is_small(const Plan& vectorized, const Problem& p, const DeviceFacts& device) {
+  const std::int64_t elements_per_sm = p.m * p.n * p.batch / std::max(device.sm_count, 1);
+  switch (vectorized.method) {
+    case Method::kAligned:
+      return p.element_size == 1 && elements_per_sm < kSmallAlignedBytes;
+    case Method::kStaged:
+    case Method::kGather:
+    case Method::kNarrowSource:
+    case Method::kNarrowDest:
+      if (p.element_size == 1) return elements_per_sm < kSmallBytes;
+      return elements_per_sm < std::min(kSmallElements, kSmallWideBytes / p.element_size);
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 const char* algorithm_name(Algorithm algorithm) {
@@ -318,6 +335,11 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
          {Algorithm::kBlocked, Algorithm::kVectorized, Algorithm::kPadded, Algorithm::kNaive}) {
       asked = candidate;
       if (available(candidate, problem.element_size, device)) break;
+    }
+    if (asked == Algorithm::kVectorized) {
+      const Plan plan = vectorized_plan(problem, device);
+      if (!is_small(plan, problem, device)) return plan;
+      asked = Algorithm::kPadded;
     }
   }
   if (!available(asked, problem.element_size, device)) return std::nullopt;
