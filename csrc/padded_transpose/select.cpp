@@ -144,13 +144,17 @@ std::optional<Plan> narrow_source_plan(const Problem& p, const DeviceFacts& devi
   int groups = std::max(kNarrowShared / plan.pitch, std::min(4 * kNarrowLanes, kNarrowSharedMax / plan.pitch - 1));
   groups = std::max(groups / kNarrowLanes * kNarrowLanes, kNarrowLanes);
   // Shorter strips for more blocks, where there are too few.
-  const auto strips = [&] { return ceil_div(p.m + per_chunk - 1, std::int64_t{groups} * per_chunk); };
+  plan.halo = dest_aligned(p) ? 0 : kChunkBytes;
+  const std::int64_t rows = p.m + (plan.halo > 0 ? per_chunk - 1 : 0);
+  const auto strips = [&] { return ceil_div(rows, std::int64_t{groups} * per_chunk); };
   while (groups > kNarrowLanes && strips() * p.batch < 2 * device.sm_count) groups = round_up(groups / 2, kNarrowLanes);
   plan.tile_m = groups * per_chunk;
   plan.tile_n = n;
   // One chunk for the position of the first group within its sector.
-  plan.shared_bytes = (groups + (per_chunk > 1 ? 1 : 0)) * plan.pitch + kChunkBytes;
-  const int column_runs = static_cast<int>(ceil_div(n, 32 / kNarrowLanes));
+  plan.shared_bytes = (groups + (plan.halo > 0 ? 1 : 0)) * plan.pitch + kChunkBytes;
+  // Small elements are read in words, of several columns, where the destination is aligned.
+  const std::int64_t columns = plan.halo == 0 && p.element_size < 4 ? ceil_div(std::int64_t{n} * p.element_size, 4) : n;
+  const int column_runs = static_cast<int>(ceil_div(columns, 32 / kNarrowLanes));
   const int rounds = static_cast<int>(ceil_div(column_runs, kNarrowSourceWarps));
   plan.lanes = static_cast<int>(ceil_div(column_runs, rounds));
   plan.block[0] = 32 * plan.lanes * std::max(1, std::min(kNarrowSourceWarps / plan.lanes, groups / kNarrowLanes));
