@@ -117,6 +117,26 @@ __device__ __forceinline__ void transpose_bytes(const std::uint32_t row[4], std:
   column[3] = __byte_perm(high01, high23, 0x7632);
 }
 
+// A word of each of V rows, of 1- or 2-byte elements, become one chunk for each of its columns.
+template <class E>
+__device__ __forceinline__ void transpose_words(const std::uint32_t (&word)[kPerChunk<E>],
+                                                uint4 (&column)[4 / sizeof(E)]) {
+  if constexpr (sizeof(E) == 1) {
+    std::uint32_t quarter[4][4];
+#pragma unroll
+    for (int q = 0; q < 4; ++q) transpose_bytes(word + 4 * q, quarter[q]);
+#pragma unroll
+    for (int c = 0; c < 4; ++c) column[c] = make_uint4(quarter[0][c], quarter[1][c], quarter[2][c], quarter[3][c]);
+  } else {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const unsigned half = c == 0 ? 0x5410 : 0x7632;
+      column[c] = make_uint4(__byte_perm(word[0], word[1], half), __byte_perm(word[2], word[3], half),
+                             __byte_perm(word[4], word[5], half), __byte_perm(word[6], word[7], half));
+    }
+  }
+}
+
 // V chunks, one of each of V rows, become one of each of V columns. Elements of 4 bytes and more only change
 // registers; 1- and 2-byte elements cost half an instruction each.
 template <class E>

@@ -1,6 +1,8 @@
 // Tile shapes of the transposes, and how much of a matrix makes another kernel the faster one.
 #pragma once
 
+#include <cstdint>
+
 namespace pmpp::transposition {
 
 // shared and padded: 32 x 32 elements moved by 32 x 8 threads, four rows a thread.
@@ -83,6 +85,15 @@ constexpr int busy_blocks(bool aligned, int level) { return aligned ? 2 : level 
 // Rows that start on 16-byte boundaries need none.
 constexpr int gather_halo(int level, bool aligned) { return aligned ? 0 : level == 0 ? 32 : 16; }
 constexpr int staged_halo(bool aligned) { return aligned ? 0 : 16; }
+
+// Of fewer elements for each multiprocessor, `auto` takes `padded` instead, whose blocks are smaller: with 1-byte
+// elements on boundaries, and off them or in strips, and with other elements off them or in strips. In a CUDA graph,
+// padded and vectorized: 512 x 512 of 1 byte 2.1 and 2.5 us, 511 x 513 2.4 and 4.4, of 2 bytes 2.7 and 3.4, of 8
+// bytes 2.9 and 3.1.
+inline constexpr std::int64_t kSmallAlignedBytes = 7900;
+inline constexpr std::int64_t kSmallBytes = 12000;
+inline constexpr std::int64_t kSmallElements = 4000;
+inline constexpr std::int64_t kSmallWideBytes = 16384;  // the most that kSmallElements may come to
 
 // narrow: a side so short that tiles would be mostly empty, and the matrix is a contiguous strip. Up to this many bytes
 // always; up to kNarrowElements elements where tiles would waste a fifth.

@@ -144,13 +144,17 @@ std::optional<Plan> narrow_source_plan(const Problem& p, const DeviceFacts& devi
   int groups = std::max(kNarrowShared / plan.pitch, std::min(4 * kNarrowLanes, kNarrowSharedMax / plan.pitch - 1));
   groups = std::max(groups / kNarrowLanes * kNarrowLanes, kNarrowLanes);
   // Shorter strips for more blocks, where there are too few.
-  const auto strips = [&] { return ceil_div(p.m + per_chunk - 1, std::int64_t{groups} * per_chunk); };
+  plan.halo = dest_aligned(p) ? 0 : kChunkBytes;
+  const std::int64_t rows = p.m + (plan.halo > 0 ? per_chunk - 1 : 0);
+  const auto strips = [&] { return ceil_div(rows, std::int64_t{groups} * per_chunk); };
   while (groups > kNarrowLanes && strips() * p.batch < 2 * device.sm_count) groups = round_up(groups / 2, kNarrowLanes);
   plan.tile_m = groups * per_chunk;
   plan.tile_n = n;
   // One chunk for the position of the first group within its sector.
-  plan.shared_bytes = (groups + (per_chunk > 1 ? 1 : 0)) * plan.pitch + kChunkBytes;
-  const int column_runs = static_cast<int>(ceil_div(n, 32 / kNarrowLanes));
+  plan.shared_bytes = (groups + (plan.halo > 0 ? 1 : 0)) * plan.pitch + kChunkBytes;
+  // Small elements are read in words, of several columns, where the destination is aligned.
+  const std::int64_t columns = plan.halo == 0 && p.element_size < 4 ? ceil_div(std::int64_t{n} * p.element_size, 4) : n;
+  const int column_runs = static_cast<int>(ceil_div(columns, 32 / kNarrowLanes));
   const int rounds = static_cast<int>(ceil_div(column_runs, kNarrowSourceWarps));
   plan.lanes = static_cast<int>(ceil_div(column_runs, rounds));
   plan.block[0] = 32 * plan.lanes * std::max(1, std::min(kNarrowSourceWarps / plan.lanes, groups / kNarrowLanes));
@@ -240,6 +244,23 @@ Plan vectorized_plan(const Problem& problem, const DeviceFacts& device) {
   return plan;
 }
 
+// Whether `padded` is faster, because its blocks are smaller and the problem cannot fill the GPU with larger ones.
+bool is_small(const Plan& vectorized, const Problem& p, const DeviceFacts& device) {
+  const std::int64_t elements_per_sm = p.m * p.n * p.batch / std::max(device.sm_count, 1);
+  switch (vectorized.method) {
+    case Method::kAligned:
+      return p.element_size == 1 && elements_per_sm < kSmallAlignedBytes;
+    case Method::kStaged:
+    case Method::kGather:
+    case Method::kNarrowSource:
+    case Method::kNarrowDest:
+      if (p.element_size == 1) return elements_per_sm < kSmallBytes;
+      return elements_per_sm < std::min(kSmallElements, kSmallWideBytes / p.element_size);
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 const char* algorithm_name(Algorithm algorithm) {
@@ -318,6 +339,11 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
          {Algorithm::kBlocked, Algorithm::kVectorized, Algorithm::kPadded, Algorithm::kNaive}) {
       asked = candidate;
       if (available(candidate, problem.element_size, device)) break;
+    }
+    if (asked == Algorithm::kVectorized) {
+      const Plan plan = vectorized_plan(problem, device);
+      if (!is_small(plan, problem, device)) return plan;
+      asked = Algorithm::kPadded;
     }
   }
   if (!available(asked, problem.element_size, device)) return std::nullopt;

@@ -49,7 +49,7 @@ struct Plan {
   std::int64_t grid[3] = {0, 0, 0};  // CUDA: blocks along m, n and the batch, within the limits of a launch
   int block[2] = {0, 0};             // CUDA: threads along a row of the tile, and rows at a time
   int shared_bytes = 0;              // kVectorized: dynamic shared memory
-  int halo = 0;                      // staged, gather: bytes of a destination row before the tile's own
+  int halo = 0;                      // tiles, strips: bytes of a destination row before a block's own
   int pitch = 0;                     // narrow: bytes from one staged line to the next
   int pieces = 0;                    // narrow: that a line is staged in
   int lanes = 0;                     // narrow source: runs of columns side by side; copy: threads along a row

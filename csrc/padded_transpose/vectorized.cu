@@ -93,8 +93,9 @@ template <class E>
 cudaError_t launch_narrow_source(const Plan& plan, const Problem& problem, cudaStream_t stream) {
   const NarrowSource launch = {plan.tile_m / kPerChunk<E>, plan.pitch, plan.pieces, plan.lanes,
                                reciprocal(plan.pieces)};
-  padded_transpose_narrow_source_kernel<E>
-      <<<grid_of(plan), plan.block[0], plan.shared_bytes, stream>>>(make_arguments<E>(problem), launch);
+  const auto kernel =
+      plan.halo == 0 ? padded_transpose_narrow_source_kernel<E, true> : padded_transpose_narrow_source_kernel<E, false>;
+  kernel<<<grid_of(plan), plan.block[0], plan.shared_bytes, stream>>>(make_arguments<E>(problem), launch);
   return cudaGetLastError();
 }
 

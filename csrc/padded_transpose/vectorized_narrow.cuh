@@ -40,17 +40,21 @@ __device__ __forceinline__ int divide(int dividend, unsigned reciprocal) {
 // Tiling: a block owns groups * V source rows and reads one group before them: it writes destination rows from the last
 // boundary before its first element on. A warp writes kNarrowLanes chunks of 32 / kNarrowLanes destination rows.
 //
+// kAlignedDest: all destination rows start on boundaries, so that a chunk is made of one group. Nothing is read twice
+// then, and 1- and 2-byte elements are read in words, of 4 or 2 columns, shifted into place and transposed in
+// registers: 2 to 3 instructions an element instead of 9.
+//
 // Shared memory: groups lie an odd number of chunks apart, so that eight lanes that read eight groups hit eight
 // different groups of banks; or, for an even n and wide elements, an odd number of sectors, so that no sector belongs
 // to two groups (two lanes then meet in a bank, which costs less).
 //
 // Preconditions: contiguous source rows (in_col = 1, in_row = n), unit stride along destination rows.
-template <class E>
-__global__ void __launch_bounds__(kNarrowThreadsMax)
+template <class E, bool kAlignedDest>
+__global__ void __launch_bounds__(kNarrowThreadsMax, 2)
     padded_transpose_narrow_source_kernel(const Arguments<E> p, const NarrowSource launch) {
   constexpr int kElementSize = sizeof(E);
   constexpr int V = kPerChunk<E>;
-  constexpr int kHaloGroups = V > 1 ? 1 : 0;
+  constexpr int kHaloGroups = kAlignedDest ? 0 : 1;
   extern __shared__ __align__(128) uint4 shared[];
   char* const staged = reinterpret_cast<char*>(shared);
 
@@ -86,40 +90,84 @@ __global__ void __launch_bounds__(kNarrowThreadsMax)
   wait_for_staged();
   __syncthreads();
 
-  constexpr int kColsPerWarp = 32 / kNarrowLanes;
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int run = warp / launch.columns_at_once;
   const int runs = blockDim.x / 32 / launch.columns_at_once;
-  for (int j = warp % launch.columns_at_once * kColsPerWarp + lane / kNarrowLanes; j < n;
-       j += launch.columns_at_once * kColsPerWarp) {
-    char* const out = reinterpret_cast<char*>(p.out + z * p.out_batch + j * p.out_row + i0);
-    const int shift = static_cast<int>(address_of(out) & 15) / kElementSize;
-    int chunk = run * kNarrowLanes + lane % kNarrowLanes;
-    const char* from[V];
+  // Columns, or words of them, that a warp works on at a time, and the first of this thread.
+  constexpr int kPerWarp = 32 / kNarrowLanes;
+  const int first_col = warp % launch.columns_at_once * kPerWarp + lane / kNarrowLanes;
+  const int col_step = launch.columns_at_once * kPerWarp;
+  const int first_chunk = run * kNarrowLanes + lane % kNarrowLanes;
+  const int chunk_step = runs * kNarrowLanes;
+  if constexpr (kAlignedDest && kElementSize < 4) {
+    constexpr int kWordCols = 4 / kElementSize;
+    const int row_bytes = n * kElementSize;
+    for (int w = first_col; w * 4 < row_bytes; w += col_step) {
+      // Of the first row of a group, in shared memory; eight groups further on, where the loop goes, offsets are the
+      // same.
+      int at =
+          static_cast<int>(first_group - staged) + first_chunk * launch.group_bytes + offset_of(first_chunk) + w * 4;
+      char* const out =
+          reinterpret_cast<char*>(p.out + z * p.out_batch + static_cast<std::int64_t>(w) * kWordCols * p.out_row + i0);
+      for (int chunk = first_chunk; chunk < launch.groups && i0 + chunk * V < p.m; chunk += chunk_step) {
+        std::uint32_t word[V];
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      // Eight groups further on, where the loop goes, offsets are the same again.
-      const int row = kHaloGroups * V - shift + v;
-      const int group = row / V + chunk;
-      from[v] = first_group + group * launch.group_bytes + offset_of(group) + (row % V * n + j) * kElementSize;
-    }
-    for (; chunk < launch.groups; chunk += runs * kNarrowLanes) {
-      const std::int64_t first = i0 + chunk * V - shift;  // the source row of the chunk's first element
-      char* const to = out + (chunk * V - shift) * kElementSize;
-      if (first >= 0 && first + V <= p.m) {
-        E element[V];
-#pragma unroll
-        for (int v = 0; v < V; ++v) element[v] = *reinterpret_cast<const E*>(from[v]);
-        store_chunk(to, chunk_of(element));
-      } else {
-#pragma unroll
-        for (int v = 0; v < V; ++v) {
-          if (first + v >= 0 && first + v < p.m) reinterpret_cast<E*>(to)[v] = *reinterpret_cast<const E*>(from[v]);
+        for (int r = 0; r < V; ++r) {
+          const int byte = at + r * row_bytes;
+          const auto* const aligned = reinterpret_cast<const std::uint32_t*>(staged + (byte & ~3));
+          word[r] = __funnelshift_r(aligned[0], aligned[1], byte * 8);
         }
-      }
+        uint4 column[kWordCols];
+        transpose_words<E>(word, column);
 #pragma unroll
-      for (int v = 0; v < V; ++v) from[v] += runs * kNarrowLanes * launch.group_bytes;
+        for (int c = 0; c < kWordCols; ++c) {
+          if (w * kWordCols + c >= n) break;
+          char* const to = out + c * p.out_row * kElementSize + chunk * kChunkBytes;
+          if (i0 + chunk * V + V <= p.m) {
+            store_chunk(to, column[c]);
+          } else {
+#pragma unroll
+            for (int v = 0; v < V; ++v) {
+              if (i0 + chunk * V + v < p.m) {
+                reinterpret_cast<E*>(to)[v] =
+                    *reinterpret_cast<const E*>(staged + at + v * row_bytes + c * kElementSize);
+              }
+            }
+          }
+        }
+        at += chunk_step * launch.group_bytes;
+      }
+    }
+  } else {
+    for (int j = first_col; j < n; j += col_step) {
+      char* const out = reinterpret_cast<char*>(p.out + z * p.out_batch + j * p.out_row + i0);
+      const int shift = kAlignedDest ? 0 : static_cast<int>(address_of(out) & 15) / kElementSize;
+      const char* from[V];
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        // Eight groups further on, where the loop goes, offsets are the same again.
+        const int row = kHaloGroups * V - shift + v;
+        const int group = row / V + first_chunk;
+        from[v] = first_group + group * launch.group_bytes + offset_of(group) + (row % V * n + j) * kElementSize;
+      }
+      for (int chunk = first_chunk; chunk < launch.groups; chunk += chunk_step) {
+        const std::int64_t first = i0 + chunk * V - shift;  // the source row of the chunk's first element
+        char* const to = out + (chunk * V - shift) * kElementSize;
+        if (first >= 0 && first + V <= p.m) {
+          E element[V];
+#pragma unroll
+          for (int v = 0; v < V; ++v) element[v] = *reinterpret_cast<const E*>(from[v]);
+          store_chunk(to, chunk_of(element));
+        } else {
+#pragma unroll
+          for (int v = 0; v < V; ++v) {
+            if (first + v >= 0 && first + v < p.m) reinterpret_cast<E*>(to)[v] = *reinterpret_cast<const E*>(from[v]);
+          }
+        }
+#pragma unroll
+        for (int v = 0; v < V; ++v) from[v] += chunk_step * launch.group_bytes;
+      }
     }
   }
 }

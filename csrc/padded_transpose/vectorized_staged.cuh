@@ -113,11 +113,7 @@ __global__ void __launch_bounds__(kThreads, 1536 / kThreads)
       const auto* const at = reinterpret_cast<const std::uint32_t*>(from + r * Tile::kPitch + (offset & 28));
       word[r] = __funnelshift_r(at[0], at[1], offset * 8);
     }
-    std::uint32_t quarter[4][4];
-#pragma unroll
-    for (int q = 0; q < 4; ++q) transpose_bytes(word + 4 * q, quarter[q]);
-#pragma unroll
-    for (int c = 0; c < 4; ++c) column[c] = make_uint4(quarter[0][c], quarter[1][c], quarter[2][c], quarter[3][c]);
+    transpose_words<std::uint8_t>(word, column);
   };
   const auto store_unit = [&](int chunk, const uint4(&column)[4]) {
 #pragma unroll

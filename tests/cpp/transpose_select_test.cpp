@@ -117,7 +117,7 @@ TEST(TransposeSelect, RefusesTheOtherDevicesAlgorithms) {
 TEST(TransposeSelect, AutoTakesWhatTheDeviceCanDo) {
   EXPECT_EQ(select(problem_of(8, 8), cpu_facts(2), Algorithm::kAuto)->algorithm, Algorithm::kBlocked);
   for (const int size : kElementSizes) {
-    EXPECT_EQ(select(problem_of(8, 8, size), h200_facts(), Algorithm::kAuto)->algorithm, Algorithm::kVectorized)
+    EXPECT_EQ(select(problem_of(2048, 2048, size), h200_facts(), Algorithm::kAuto)->algorithm, Algorithm::kVectorized)
         << size;
   }
   // Without shared memory only naive is left, and with too few threads nothing is.
@@ -128,9 +128,10 @@ TEST(TransposeSelect, AutoTakesWhatTheDeviceCanDo) {
 // cp.async, 1,024 threads, 48 KiB of shared memory for every block and 80 KiB for one that opts in.
 TEST(TransposeSelect, AutoTakesPaddedWhereVectorizedCannotRun) {
   const auto automatic = [](const DeviceFacts& device) {
-    EXPECT_EQ(select(problem_of(8, 8), device, Algorithm::kVectorized).has_value(),
-              select(problem_of(8, 8), device, Algorithm::kAuto)->algorithm == Algorithm::kVectorized);
-    return select(problem_of(8, 8), device, Algorithm::kAuto)->algorithm;
+    const Problem large = problem_of(2048, 2048);
+    EXPECT_EQ(select(large, device, Algorithm::kVectorized).has_value(),
+              select(large, device, Algorithm::kAuto)->algorithm == Algorithm::kVectorized);
+    return select(large, device, Algorithm::kAuto)->algorithm;
   };
   DeviceFacts least = device_with(1024, 49152);
   least.compute_capability = 80;
@@ -150,6 +151,34 @@ TEST(TransposeSelect, AutoTakesPaddedWhereVectorizedCannotRun) {
   EXPECT_EQ(automatic(less_opt_in), Algorithm::kPadded);
   less_shared.shared_memory_per_block = 0;
   EXPECT_EQ(automatic(less_shared), Algorithm::kNaive);
+}
+
+// Its blocks are smaller. The thresholds count elements for each multiprocessor.
+TEST(TransposeSelect, AutoTakesPaddedForSmallProblems) {
+  const auto automatic = [](std::int64_t m, std::int64_t n, int size, std::int64_t batch = 1) {
+    return select(problem_of(m, n, size, batch), h200_facts(), Algorithm::kAuto)->algorithm;
+  };
+  constexpr std::int64_t kSms = 132;
+  // On boundaries: bytes alone.
+  EXPECT_EQ(automatic(512, 512, 1), Algorithm::kPadded);
+  EXPECT_EQ(automatic(1024, 1024, 1), Algorithm::kVectorized);
+  for (const int size : {2, 4, 8, 16}) EXPECT_EQ(automatic(256, 256, size), Algorithm::kVectorized) << size;
+  // Off them, and in strips.
+  const struct {
+    int size;
+    std::int64_t elements;
+  } cases[] = {{1, 12000 * kSms}, {2, 4000 * kSms}, {4, 4000 * kSms}, {8, 2048 * kSms}};
+  for (const auto& [size, elements] : cases) {
+    const std::int64_t n = 1001;
+    EXPECT_EQ(automatic(elements / n - 1, n, size), Algorithm::kPadded) << size;
+    EXPECT_EQ(automatic(elements / n + 1, n, size), Algorithm::kVectorized) << size;
+    EXPECT_EQ(automatic(elements / 3 - 1, 3, size), Algorithm::kPadded) << size;
+    EXPECT_EQ(automatic(3, elements / 3 + 1, size), Algorithm::kVectorized) << size;
+    // A batch counts as a whole.
+    EXPECT_EQ(automatic(33, 35, size, elements / (33 * 35) + 1), Algorithm::kVectorized) << size;
+  }
+  // What is a copy is copied, however small.
+  EXPECT_EQ(automatic(1, 5, 4), Algorithm::kVectorized);
 }
 
 // The widths and paddings of the contract: 32 x 32, 32 x 33 and 16 x 17.
