@@ -82,15 +82,16 @@ struct Call {
   matmul::Plan plan;
 };
 
-// The problem without its addresses, and its plan: dtype and algorithm are checked here.
+// The problem for a result that has yet to be made, and its plan: dtype and algorithm are checked here.
 Call make_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm) {
   Call call;
   call.problem.dtype = check_dtypes(a, b);
   call.problem.m = a.size(0);
   call.problem.n = b.size(1);
   call.problem.k = a.size(1);
-  call.problem.a = {nullptr, a.stride(0), a.stride(1), 0};
-  call.problem.b = {nullptr, b.stride(0), b.stride(1), 0};
+  call.problem.a = {a.const_data_ptr(), a.stride(0), a.stride(1), 0};
+  call.problem.b = {b.const_data_ptr(), b.stride(0), b.stride(1), 0};
+  call.problem.d = {nullptr, call.problem.n, 1, 0};
   const matmul::Algorithm asked = check_algorithm(algorithm);
   const DeviceFacts facts = backend.facts(a.device());
   const std::optional<matmul::Plan> plan = matmul::select(call.problem, facts, asked);
@@ -102,13 +103,18 @@ Call make_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tens
   return call;
 }
 
-// Addresses are taken last: resizing `out` moves the storage that it may share with an operand.
-void run_into(const MatmulBackend& backend, Call& call, const at::Tensor& a, const at::Tensor& b,
-              const at::Tensor& out) {
+// The plan was made for a fresh result. For an `out` of the caller's it is made again, with its strides and addresses;
+// those of the operands are taken last, since resizing `out` moves the storage that it may share with an operand.
+void plan_for_out(const MatmulBackend& backend, Call& call, const at::Tensor& a, const at::Tensor& b,
+                  const at::Tensor& out) {
   call.problem.a.data = a.const_data_ptr();
   call.problem.b.data = b.const_data_ptr();
   call.problem.d = {out.mutable_data_ptr(), out.stride(0), out.stride(1), 0};
-  backend.run(call.plan, call.problem, out.device());
+  const std::optional<matmul::Plan> plan =
+      matmul::select(call.problem, backend.facts(out.device()), call.plan.algorithm);
+  TORCH_CHECK(plan.has_value(), kOp, ": no plan of ", matmul::algorithm_name(call.plan.algorithm), " for ",
+              matmul::to_string(call.problem));
+  call.plan = *plan;
 }
 
 bool needs_kernel(const at::Tensor& a, const at::Tensor& b) { return a.numel() != 0 && b.numel() != 0; }
@@ -137,7 +143,8 @@ at::Tensor tiled_matmul(const MatmulBackend& backend, const at::Tensor& a, const
   if (!needs_kernel(a, b)) return at::zeros(shape, a.options());
   Call call = make_call(backend, a, b, algorithm);
   at::Tensor result = at::empty(shape, a.options());
-  run_into(backend, call, a, b, result);
+  call.problem.d.data = result.mutable_data_ptr();
+  backend.run(call.plan, call.problem, result.device());
   return result;
 }
 
@@ -151,7 +158,8 @@ at::Tensor& tiled_matmul_out(const MatmulBackend& backend, const at::Tensor& a, 
   }
   Call call = make_call(backend, a, b, algorithm);
   prepare_out(kOp, out, shape, a.scalar_type(), {{"a", a}, {"b", b}});
-  run_into(backend, call, a, b, out);
+  plan_for_out(backend, call, a, b, out);
+  backend.run(call.plan, call.problem, out.device());
   return out;
 }
 
@@ -173,6 +181,63 @@ std::string tiled_matmul_plan(const MatmulBackend& backend, const at::Tensor& a,
   check_operands(a, b);
   if (!needs_kernel(a, b)) return "none: empty";
   return matmul::to_string(make_call(backend, a, b, algorithm).plan);
+}
+
+namespace {
+
+// alpha * (a @ b) + beta * c of matrices or batches of them; a dimension of size 1 is repeated along the batch and, in
+// c, along rows and columns.
+matmul::Problem batched_problem(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& c,
+                                const at::Scalar& alpha, const at::Scalar& beta, const at::Tensor& out) {
+  TORCH_CHECK(a.dim() == 3 && b.dim() == 3 && out.dim() == 3, kOp, ": expected batches of matrices");
+  check_same_device(kOp, {"a", a}, {"b", b});
+  const std::array<std::int64_t, 3> shape = {out.size(0), a.size(1), b.size(2)};
+  TORCH_CHECK(a.size(2) == b.size(1) && out.sizes() == c10::IntArrayRef(shape), kOp, ": shapes ", a.sizes(), ", ",
+              b.sizes(), " and ", out.sizes(), " do not fit");
+  const auto scalar = [](const at::Scalar& value) {
+    const auto z = value.toComplexDouble();
+    return matmul::Scalar{z.real(), z.imag(), value.isIntegral(true) ? value.toLong() : 0};
+  };
+  const auto operand = [&](const at::Tensor& tensor, std::int64_t rows, std::int64_t cols) {
+    const at::Tensor view = tensor.expand({shape[0], rows, cols});
+    return matmul::Operand{view.const_data_ptr(), view.stride(1), view.stride(2), view.stride(0)};
+  };
+  matmul::Problem problem;
+  problem.dtype = check_dtypes(a, b);
+  problem.batch = shape[0];
+  problem.m = shape[1];
+  problem.n = shape[2];
+  problem.k = a.size(2);
+  problem.a = operand(a, problem.m, problem.k);
+  problem.b = operand(b, problem.k, problem.n);
+  if (c.has_value()) problem.c = operand(*c, problem.m, problem.n);
+  problem.d = {out.mutable_data_ptr(), out.stride(1), out.stride(2), out.stride(0)};
+  problem.alpha = scalar(alpha);
+  problem.beta = scalar(beta);
+  return problem;
+}
+
+}  // namespace
+
+std::vector<std::string> tiled_matmul_plans(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
+                                            c10::string_view algorithm, const at::Tensor& out) {
+  std::vector<std::string> lines;
+  const matmul::Problem problem = batched_problem(a, b, std::nullopt, 1, 0, out);
+  for (const matmul::Plan& plan : matmul::plans(problem, backend.facts(a.device()), check_algorithm(algorithm))) {
+    lines.push_back(matmul::to_string(plan));
+  }
+  return lines;
+}
+
+void tiled_matmul_with_plan(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
+                            c10::string_view algorithm, std::int64_t index, const std::optional<at::Tensor>& c,
+                            const at::Scalar& alpha, const at::Scalar& beta, at::Tensor& out) {
+  const matmul::Problem problem = batched_problem(a, b, c, alpha, beta, out);
+  const std::vector<matmul::Plan> plans =
+      matmul::plans(problem, backend.facts(a.device()), check_algorithm(algorithm));
+  TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(plans.size()), kOp, ": there are ", plans.size(),
+                    " plans of ", algorithm, ", and no number ", index);
+  backend.run(plans[index], problem, out.device());
 }
 
 std::vector<std::string> tiled_matmul_algorithms(const DeviceFacts& device, at::ScalarType dtype) {

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/string_view.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,15 @@ at::Tensor& tiled_matmul_out_meta(const at::Tensor& a, const at::Tensor& b, c10:
 // The plan for these operands as one line, without running it.
 std::string tiled_matmul_plan(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
                               c10::string_view algorithm);
+
+// Every plan of the algorithm that can run out = a @ b, and out = alpha * (a @ b) + beta * c by the one with this index
+// among them. Operands are 3-D, batch x rows x columns; those of a or b with a batch of 1, and any size of 1 of c, are
+// repeated. For tests and measurements: no checks beyond shapes, device and dtype.
+std::vector<std::string> tiled_matmul_plans(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
+                                            c10::string_view algorithm, const at::Tensor& out);
+void tiled_matmul_with_plan(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
+                            c10::string_view algorithm, std::int64_t index, const std::optional<at::Tensor>& c,
+                            const at::Scalar& alpha, const at::Scalar& beta, at::Tensor& out);
 
 // The algorithms that run this dtype on this device, without "auto"; none for a dtype that is not multiplied.
 std::vector<std::string> tiled_matmul_algorithms(const DeviceFacts& device, at::ScalarType dtype);

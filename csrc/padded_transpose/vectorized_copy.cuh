@@ -4,8 +4,9 @@
 //
 // Tiling: kCopyThreads threads are `lanes` lanes along a row by kCopyThreads / lanes rows. A thread has kCopyInFlight
 // chunks in flight, of one row where rows are long (across), else of as many rows. It writes aligned chunks, and reads
-// the one or two aligned chunks of the source that they lie in. The ends of a row are written element by element. Rows
-// on grid.x, chunks of a row on y, batch on z; each axis strides on where the grid was clamped.
+// the one or two aligned chunks of the source that they lie in. The ends of a row are read and written element by
+// element, all read before the first is written, or each would wait for the one before (bfloat16, 4096 rows of 4095 into
+// a pitch of 4096 on an H200: 50 us). Rows on grid.x, chunks of a row on y, batch on z; each axis strides on where the grid was clamped.
 //
 // Of the first and the last chunk of rows only what belongs to the matrix is touched.
 // Precondition: unit stride along rows on both sides (in_row = out_col = 1).
@@ -60,18 +61,29 @@ __global__ void __launch_bounds__(kCopyThreads)
           const int shift = static_cast<int>(address_of(out) & 15) / static_cast<int>(sizeof(E));
           // Behind the last row there is nothing to do.
           first[k] = row0 + k * row_step < p.n ? (chunk0 + k * chunk_step) * V - shift : p.m;
-          if (first[k] >= 0 && first[k] + V <= p.m) value[k] = load_shifted(in + first[k], in, in + p.m);
+          if (first[k] >= 0 && first[k] + V <= p.m) {
+            value[k] = load_shifted(in + first[k], in, in + p.m);
+          } else {
+            E element[V];
+#pragma unroll
+            for (int v = 0; v < V; ++v) {
+              element[v] = first[k] + v >= 0 && first[k] + v < p.m ? in[first[k] + v] : E{};
+            }
+            value[k] = chunk_of(element);
+          }
         }
 #pragma unroll
         for (int k = 0; k < kCopyInFlight; ++k) {
-          const E* const in = in0 + k * row_step * p.in_col + first[k];
           E* const out = out0 + k * row_step * p.out_row + first[k];
           if (first[k] >= 0 && first[k] + V <= p.m) {
             store_chunk(out, value[k]);
           } else {
+            E element[V];
+            memcpy(element, &value[k], sizeof(element));
+            const std::int64_t left = p.m - first[k];
 #pragma unroll
             for (int v = 0; v < V; ++v) {
-              if (first[k] + v >= 0 && first[k] + v < p.m) out[v] = in[v];
+              if (first[k] + v >= 0 && v < left) out[v] = element[v];
             }
           }
         }

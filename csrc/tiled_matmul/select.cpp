@@ -5,6 +5,7 @@
 
 #include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/config.hpp"
+#include "csrc/tiled_matmul/select_wgmma.hpp"
 
 namespace pmpp::matmul {
 namespace {
@@ -32,6 +33,8 @@ bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device) {
              device.shared_memory_per_block >= dynamic_tile_bytes(kTileWidth, element_size(dtype));
     case Algorithm::kTiledDynamic:
       return device.is_cuda && dynamic_tile_width(element_size(dtype), device) > 0;
+    case Algorithm::kWgmma:
+      return wgmma_available(dtype, device);
     case Algorithm::kBlocked:
       return !device.is_cuda;
   }
@@ -82,6 +85,8 @@ const char* algorithm_name(Algorithm algorithm) {
       return "tiled";
     case Algorithm::kTiledDynamic:
       return "tiled_dynamic";
+    case Algorithm::kWgmma:
+      return "wgmma";
     case Algorithm::kBlocked:
       return "blocked";
   }
@@ -99,6 +104,12 @@ std::string to_string(const Plan& plan) {
   std::ostringstream out;
   out << algorithm_name(plan.algorithm) << " " << plan.tile_m << "x" << plan.tile_n;
   if (plan.tile_k > 0) out << "x" << plan.tile_k;
+  if (plan.stages > 0) out << " stages " << plan.stages;
+  if (plan.cluster > 1) out << " cluster " << plan.cluster;
+  if (plan.splits > 1) out << " splits " << plan.splits;
+  if (plan.is_a_packed || plan.is_b_packed) {
+    out << " packed " << (plan.is_a_packed ? "a" : "") << (plan.is_b_packed ? "b" : "");
+  }
   if (plan.is_cuda) {
     out << " grid " << plan.grid[0] << "x" << plan.grid[1] << "x" << plan.grid[2] << " block " << plan.block[0] << "x"
         << plan.block[1] << " shared " << plan.dynamic_shared_bytes;
@@ -109,6 +120,10 @@ std::string to_string(const Plan& plan) {
 }
 
 std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Algorithm asked) {
+  if (asked == Algorithm::kAuto && available(Algorithm::kWgmma, problem.dtype, device)) {
+    // None where a size does not fit its coordinates.
+    if (std::optional<Plan> plan = wgmma_plan(problem, device)) return plan;
+  }
   if (asked == Algorithm::kAuto) asked = fastest(problem, device);
   if (!available(asked, problem.dtype, device)) return std::nullopt;
 
@@ -137,6 +152,8 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
       plan.dynamic_shared_bytes = dynamic_tile_bytes(width, bytes);
       return plan;
     }
+    case Algorithm::kWgmma:
+      return wgmma_plan(problem, device);
     case Algorithm::kBlocked:
       visit_dtype(problem.dtype, [&]<class T>() {
         using Tile = BlockedTile<AccumulatorOf<T>>;
@@ -145,6 +162,12 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
       return plan;
   }
   return std::nullopt;
+}
+
+std::vector<Plan> plans(const Problem& problem, const DeviceFacts& device, Algorithm asked) {
+  if (asked == Algorithm::kWgmma) return wgmma_plans(problem, device);
+  const std::optional<Plan> plan = select(problem, device, asked);
+  return plan.has_value() ? std::vector<Plan>{*plan} : std::vector<Plan>{};
 }
 
 std::vector<Algorithm> algorithms(DType dtype, const DeviceFacts& device) {

@@ -13,10 +13,11 @@
 namespace pmpp::matmul {
 
 // The steps of the ladder; kAuto asks for the fastest.
-enum class Algorithm : std::uint8_t { kAuto, kNaive, kTiled, kTiledDynamic, kBlocked };
+enum class Algorithm : std::uint8_t { kAuto, kNaive, kTiled, kTiledDynamic, kWgmma, kBlocked };
 
 inline constexpr Algorithm kAllAlgorithms[] = {Algorithm::kAuto, Algorithm::kNaive, Algorithm::kTiled,
-                                               Algorithm::kTiledDynamic, Algorithm::kBlocked};
+                                               Algorithm::kTiledDynamic, Algorithm::kWgmma,
+                                               Algorithm::kBlocked};
 
 const char* algorithm_name(Algorithm algorithm);
 std::optional<Algorithm> parse_algorithm(std::string_view name);
@@ -30,6 +31,12 @@ struct Plan {
   int block[2] = {0, 0};                   // CUDA: threads along n and m
   int dynamic_shared_bytes = 0;
   std::int64_t workspace_bytes = 0;
+  int config = 0;                // wgmma: the row of its table of tiles
+  int stages = 0;                // buffers of steps of k
+  int cluster = 1;               // blocks that share operands
+  int splits = 1;                // pieces of k, whose float32 sums a second pass adds up in order
+  std::int64_t split_k = 0;      // k of a piece; a multiple of tile_k
+  bool is_a_packed = false, is_b_packed = false;  // copied first, because TMA cannot address the operand
   std::int64_t tasks = 0;  // CPU: independent pieces of work
 };
 
@@ -38,6 +45,9 @@ std::string to_string(const Plan& plan);
 
 // Pure. Empty when the device cannot run the asked algorithm.
 std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Algorithm asked);
+
+// Every plan of the algorithm that can run the problem, of which select picks one. For tests and measurements.
+std::vector<Plan> plans(const Problem& problem, const DeviceFacts& device, Algorithm asked);
 
 // The algorithms that run this dtype on this device, in the order of the ladder, without kAuto.
 std::vector<Algorithm> algorithms(DType dtype, const DeviceFacts& device);
