@@ -82,15 +82,15 @@ struct Call {
   matmul::Plan plan;
 };
 
-// The problem without its addresses, and its plan: dtype and algorithm are checked here.
+// The problem without the address of the result, and its plan: dtype and algorithm are checked here.
 Call make_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm) {
   Call call;
   call.problem.dtype = check_dtypes(a, b);
   call.problem.m = a.size(0);
   call.problem.n = b.size(1);
   call.problem.k = a.size(1);
-  call.problem.a = {nullptr, a.stride(0), a.stride(1), 0};
-  call.problem.b = {nullptr, b.stride(0), b.stride(1), 0};
+  call.problem.a = {a.const_data_ptr(), a.stride(0), a.stride(1), 0};
+  call.problem.b = {b.const_data_ptr(), b.stride(0), b.stride(1), 0};
   const matmul::Algorithm asked = check_algorithm(algorithm);
   const DeviceFacts facts = backend.facts(a.device());
   const std::optional<matmul::Plan> plan = matmul::select(call.problem, facts, asked);

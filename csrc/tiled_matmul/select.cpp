@@ -32,6 +32,8 @@ bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device) {
              device.shared_memory_per_block >= dynamic_tile_bytes(kTileWidth, element_size(dtype));
     case Algorithm::kTiledDynamic:
       return device.is_cuda && dynamic_tile_width(element_size(dtype), device) > 0;
+    case Algorithm::kMma:
+      return has_mma(dtype, device);
     case Algorithm::kBlocked:
       return !device.is_cuda;
   }
@@ -43,6 +45,8 @@ bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device) {
 // already make 128 blocks, 192 us against 150 us.
 Algorithm fastest(const Problem& problem, const DeviceFacts& device) {
   if (!device.is_cuda) return Algorithm::kBlocked;
+  const bool small = std::max({problem.m, problem.n, problem.k}) < (std::int64_t{1} << 31);
+  if (device.compute_capability != 90 && small && has_mma(problem.dtype, device)) return Algorithm::kMma;
   const int width = dynamic_tile_width(element_size(problem.dtype), device);
   if (width == 0) return Algorithm::kNaive;
   // Each factor is bounded before the product is formed, which therefore cannot overflow.
@@ -82,6 +86,8 @@ const char* algorithm_name(Algorithm algorithm) {
       return "tiled";
     case Algorithm::kTiledDynamic:
       return "tiled_dynamic";
+    case Algorithm::kMma:
+      return "mma";
     case Algorithm::kBlocked:
       return "blocked";
   }
@@ -102,6 +108,8 @@ std::string to_string(const Plan& plan) {
   if (plan.is_cuda) {
     out << " grid " << plan.grid[0] << "x" << plan.grid[1] << "x" << plan.grid[2] << " block " << plan.block[0] << "x"
         << plan.block[1] << " shared " << plan.dynamic_shared_bytes;
+    if (plan.stages > 0) out << " config " << plan.config << " stages " << plan.stages;
+    if (plan.splits > 1) out << " splits " << plan.splits << " of " << plan.split_k;
   } else {
     out << " tasks " << plan.tasks;
   }
@@ -137,6 +145,8 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
       plan.dynamic_shared_bytes = dynamic_tile_bytes(width, bytes);
       return plan;
     }
+    case Algorithm::kMma:
+      return mma_plan(problem, device);
     case Algorithm::kBlocked:
       visit_dtype(problem.dtype, [&]<class T>() {
         using Tile = BlockedTile<AccumulatorOf<T>>;
