@@ -10,8 +10,16 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// cp.async.cg.shared.global: 16 bytes, past L1; only the first source_bytes of them are read, the rest are zero. Both
-// addresses are multiples of 16. With 0 source_bytes `from` may lie anywhere.
+// cp.async.cg.shared.global: 16 bytes, past L1. Both addresses are multiples of 16.
+__device__ __forceinline__ void cp_async_16(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
+               :
+               : "r"(to), "l"(__cvta_generic_to_global(from))
+               : "memory");
+}
+
+// The same, but only the first source_bytes of the 16 are read and the rest are zero. With 0 of them `from` need not be
+// the address of anything.
 __device__ __forceinline__ void cp_async_16(std::uint32_t to, const void* from, int source_bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                :

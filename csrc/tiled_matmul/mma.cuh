@@ -144,18 +144,17 @@ struct MmaKernel {
   __device__ __forceinline__ void accumulate_async(Sums& sums, LoadA& a, LoadB& b, std::uint32_t shared,
                                                    std::int64_t k) const {
     constexpr int kStages = kTile.stages;
-    std::int64_t to_load = k;  // not yet asked for
-    const auto start = [&](int stage) {
-      if (to_load > 0) {
+    // k_left: what is left of k from the step to be loaded on.
+    const auto start = [&](int stage, std::int64_t k_left) {
+      if (k_left > 0) {
         const std::uint32_t at = shared + stage * kTile.stage_bytes();
-        a.start(at, at_most(to_load, kTile.k));
-        b.start(at + ALayout::kBytes, at_most(to_load, kTile.k));
-        to_load -= kTile.k;
+        a.start(at, at_most(k_left, kTile.k));
+        b.start(at + ALayout::kBytes, at_most(k_left, kTile.k));
       }
       ptx::cp_async_commit_group();
     };
 #pragma unroll
-    for (int stage = 0; stage < kStages - 1; ++stage) start(stage);
+    for (int stage = 0; stage < kStages - 1; ++stage) start(stage, k - stage * kTile.k);
     ptx::cp_async_wait_group<kStages - 2>();
     __syncthreads();
 
@@ -174,7 +173,7 @@ struct MmaKernel {
         // After the last step this reads a stage that nothing was loaded to; no product uses it.
         read(fragments[(i + 1) % 2], shared + read_stage * kTile.stage_bytes(), (i + 1) % kKTiles);
         if (i == 0) {
-          start(load_stage);
+          start(load_stage, left - (kStages - 1) * kTile.k);
           load_stage = load_stage == kStages - 1 ? 0 : load_stage + 1;
         }
         multiply(sums, fragments[i % 2]);
@@ -215,7 +214,7 @@ struct MmaKernel {
     }
   }
 
-  // Writes sixteen rows of a warp from `staged`. rows and cols are how many of them lie inside.
+  // Writes sixteen rows of a warp from `staged`. rows and cols are how many of the warp's lie inside d.
   static __device__ __forceinline__ void write(const MmaArguments<T>& args, const MmaWork& at, const float* staged,
                                                int rows, int cols, int lane) {
     const Arguments<T>& p = args.p;
@@ -282,7 +281,7 @@ struct MmaKernel {
                                                    unsigned char* shared, int warp, int lane) {
     float* const staged = reinterpret_cast<float*>(shared + warp * kTile.staged_bytes());
     const int col0 = warp % kTile.warps_n * kTile.warp_n();
-    const int cols = at_most(args.p.n - work.col, kTile.n) - col0;
+    const int cols = min(at_most(args.p.n - work.col, kTile.n) - col0, kTile.warp_n());
 #pragma unroll
     for (int i = 0; i < kMTiles; ++i) {
       const int row0 = warp / kTile.warps_n * kTile.warp_m() + i * 16;
@@ -332,7 +331,10 @@ __global__ void __launch_bounds__(kMmaTiles[kConfig].threads(), kMmaTiles[kConfi
       RegisterLoader<T, kTile.n, kTile.k, kBAlongK, Kernel::kThreads> b(b_tile, p.b_col, p.b_row, n_left, thread);
       kernel.accumulate_registers(sums, a, b, mma_shared, k);
     }
-    Kernel::write_all(args, work, sums, mma_shared, warp, lane);
+    // Where the tile lies is worked out again, because ten registers more would be spilled in the loop over k.
+    std::int64_t same_item = item;
+    asm volatile("" : "+l"(same_item));
+    Kernel::write_all(args, mma_work<T, kTile.m, kTile.n>(args, same_item), sums, mma_shared, warp, lane);
     __syncthreads();  // before the next tile overwrites what a slower warp still reads
   }
 #endif

@@ -62,24 +62,33 @@ class AsyncLoader {
   // a line that lie inside.
   __device__ __forceinline__ AsyncLoader(const T* tile, std::int64_t mn_stride, std::int64_t k_stride, int mn_left,
                                          int thread)
-      : thread_(thread) {
+      : thread_(thread), mn_left_(mn_left), mn_inside_(mn_left == kMN) {
     const std::int64_t pitch = kAlongK ? mn_stride : k_stride;
     at_ = reinterpret_cast<const char*>(tile + thread_.row * pitch + thread_.first);
     row_step_ = pitch * (Thread::kRowStep * static_cast<int>(sizeof(T)));
     k_step_ = kAlongK ? kK * static_cast<int>(sizeof(T)) : pitch * (kK * static_cast<int>(sizeof(T)));
-    inside_ = kAlongK ? mn_left - thread_.row : clamp_to_chunk(mn_left - thread_.first) * static_cast<int>(sizeof(T));
   }
 
-  // Starts the copies of the next step, of which k_left of k are inside, to the stage at this shared address.
+  // Starts the copies of the next step, of which k_left of k are inside, to the stage at this shared address. A step
+  // that lies wholly inside costs a third of the instructions.
   __device__ __forceinline__ void start(std::uint32_t stage, int k_left) {
-    const int in_line = clamp_to_chunk(k_left - thread_.first) * static_cast<int>(sizeof(T));
+    constexpr int kStep = Thread::kRowStep * Layout::kRowBytes;
+    const std::uint32_t to = stage + thread_.shared_offset;
     const char* from = at_;
+    if (mn_inside_ && k_left == kK) {
 #pragma unroll
-    for (int i = 0; i < Thread::kChunks; ++i) {
-      const int bytes = kAlongK ? (i * Thread::kRowStep < inside_ ? in_line : 0)
-                                : (thread_.row + i * Thread::kRowStep < k_left ? inside_ : 0);
-      ptx::cp_async_16(stage + thread_.shared_offset + i * (Thread::kRowStep * Layout::kRowBytes), from, bytes);
-      from += row_step_;
+      for (int i = 0; i < Thread::kChunks; ++i) {
+        ptx::cp_async_16(to + i * kStep, from);
+        from += row_step_;
+      }
+    } else {
+      const int in_line = clamp_to_chunk((kAlongK ? k_left : mn_left_) - thread_.first) * static_cast<int>(sizeof(T));
+      const int lines = (kAlongK ? mn_left_ : k_left) - thread_.row;
+#pragma unroll
+      for (int i = 0; i < Thread::kChunks; ++i) {
+        ptx::cp_async_16(to + i * kStep, from, i * Thread::kRowStep < lines ? in_line : 0);
+        from += row_step_;
+      }
     }
     at_ += k_step_;
   }
@@ -88,7 +97,8 @@ class AsyncLoader {
   Thread thread_;
   const char* at_;
   std::int64_t row_step_, k_step_;  // bytes
-  int inside_;                      // along k: lines from the thread's first one on; else bytes of its chunk
+  int mn_left_;
+  bool mn_inside_;  // the tile does not reach past the end of m or n
 };
 
 // Through registers, from elements anywhere. Where they are neighbours (unit stride), a chunk is cut from the one or
@@ -117,58 +127,71 @@ class RegisterLoader {
   __device__ __forceinline__ void load(int k_left) {
     k_left_ = k_left;
     std::uintptr_t from = at_;
+    if (stride_ == sizeof(T)) {
+      const int in_line = clamp_to_chunk((kAlongK ? k_left : mn_left_) - thread_.first) * static_cast<int>(sizeof(T));
 #pragma unroll
-    for (int i = 0; i < Thread::kChunks; ++i) {
-      const int count = elements_of(i);
-      if (stride_ == sizeof(T)) {
+      for (int i = 0; i < Thread::kChunks; ++i) {
+        const int bytes = is_inside(i) ? in_line : 0;
         const int off = static_cast<int>(from & 15);
         uint4 low = make_uint4(0, 0, 0, 0);
         uint4 high = make_uint4(0, 0, 0, 0);
-        if (count > 0) low = *reinterpret_cast<const uint4*>(from - off);
-        if (count * static_cast<int>(sizeof(T)) > 16 - off) high = *reinterpret_cast<const uint4*>(from - off + 16);
+        if (bytes > 0) low = __ldg(reinterpret_cast<const uint4*>(from - off));
+        if (bytes > 16 - off) high = __ldg(reinterpret_cast<const uint4*>(from - off + 16));
         memcpy(word_[i], &low, sizeof(low));
         memcpy(word_[i] + 4, &high, sizeof(high));
-      } else {
+        from += row_step_;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < Thread::kChunks; ++i) {
+        const int count = is_inside(i) ? clamp_to_chunk((kAlongK ? k_left : mn_left_) - thread_.first) : 0;
         std::uintptr_t element = from;
 #pragma unroll
         for (int e = 0; e < kChunkElements; ++e) {
-          word_[i][e] = e < count ? reinterpret_cast<const T*>(element)->bits : 0;
+          word_[i][e] = e < count ? __ldg(reinterpret_cast<const unsigned short*>(element)) : 0;
           element += stride_;
         }
+        from += row_step_;
       }
-      from += row_step_;
     }
     at_ += k_step_;
   }
 
   // Puts what load() read into the stage, with zeros past the end of k.
   __device__ __forceinline__ void store(unsigned char* stage) const {
-    std::uintptr_t from = at_;
+    if (stride_ == sizeof(T)) {
+      std::uintptr_t from = at_;
+      const bool ends = kAlongK && k_left_ < kK;
 #pragma unroll
-    for (int i = 0; i < Thread::kChunks; ++i) {
-      uint4 chunk;
-      if (stride_ == sizeof(T)) {
+      for (int i = 0; i < Thread::kChunks; ++i) {
         uint4 low;
         uint4 high;
         memcpy(&low, word_[i], sizeof(low));
         memcpy(&high, word_[i] + 4, sizeof(high));
-        chunk = transposition::shift_chunks<sizeof(T)>(low, high, static_cast<unsigned>(from & 15));
-        if (kAlongK && k_left_ < kK) chunk = first_elements(chunk, clamp_to_chunk(k_left_ - thread_.first));
-      } else {
-        chunk =
-            make_uint4(__byte_perm(word_[i][0], word_[i][1], 0x5410), __byte_perm(word_[i][2], word_[i][3], 0x5410),
-                       __byte_perm(word_[i][4], word_[i][5], 0x5410), __byte_perm(word_[i][6], word_[i][7], 0x5410));
+        uint4 chunk = transposition::shift_chunks<sizeof(T)>(low, high, static_cast<unsigned>(from & 15));
+        if (ends) chunk = first_elements(chunk, clamp_to_chunk(k_left_ - thread_.first));
+        put(stage, i, chunk);
+        from += row_step_;
       }
-      *reinterpret_cast<uint4*>(stage + thread_.shared_offset + i * (Thread::kRowStep * Layout::kRowBytes)) = chunk;
-      from += row_step_;
+    } else {
+#pragma unroll
+      for (int i = 0; i < Thread::kChunks; ++i) {
+        const std::uint32_t(&e)[8] = word_[i];
+        put(stage, i,
+            make_uint4(__byte_perm(e[0], e[1], 0x5410), __byte_perm(e[2], e[3], 0x5410),
+                       __byte_perm(e[4], e[5], 0x5410), __byte_perm(e[6], e[7], 0x5410)));
+      }
     }
   }
 
  private:
-  // Elements of the thread's i-th chunk that lie inside the operand.
-  __device__ __forceinline__ int elements_of(int i) const {
-    const int row = thread_.row + i * Thread::kRowStep;
-    return row < (kAlongK ? mn_left_ : k_left_) ? clamp_to_chunk((kAlongK ? k_left_ : mn_left_) - thread_.first) : 0;
+  // Whether the line of the thread's i-th chunk lies inside the operand.
+  __device__ __forceinline__ bool is_inside(int i) const {
+    return thread_.row + i * Thread::kRowStep < (kAlongK ? mn_left_ : k_left_);
+  }
+
+  __device__ __forceinline__ void put(unsigned char* stage, int i, uint4 chunk) const {
+    *reinterpret_cast<uint4*>(stage + thread_.shared_offset + i * (Thread::kRowStep * Layout::kRowBytes)) = chunk;
   }
 
   static __device__ __forceinline__ uint4 first_elements(uint4 chunk, int count) {

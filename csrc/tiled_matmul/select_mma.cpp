@@ -60,8 +60,8 @@ Plan plan_of(int config, const Problem& p, int splits) {
   plan.dynamic_shared_bytes = tile.shared_bytes();
   plan.config = config;
   plan.stages = tile.stages;
-  plan.split_k = splits == 1 ? p.k : split_length(tile, p.k, splits);
-  plan.splits = splits == 1 ? 1 : static_cast<int>(ceil_div(p.k, plan.split_k));
+  plan.split_k = splits == 1 || p.k == 0 ? p.k : split_length(tile, p.k, splits);
+  plan.splits = splits == 1 || p.k == 0 ? 1 : static_cast<int>(ceil_div(p.k, plan.split_k));
   // All blocks lie on x; beyond its limit they stride on.
   const std::int64_t tiles = tiles_of(tile, p);
   plan.grid[0] = tiles > kMaxGridX / plan.splits ? kMaxGridX : tiles * plan.splits;

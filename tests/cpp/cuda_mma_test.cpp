@@ -1,0 +1,252 @@
+// Every plan of mma against the oracle: each tile, k whole and in pieces, whatever `auto` would choose.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "csrc/tiled_matmul/launch.hpp"
+#include "csrc/tiled_matmul/mma.hpp"
+#include "csrc/tiled_matmul/select.hpp"
+#include "tests/cpp/cuda_support.hpp"
+#include "tests/cpp/matmul_cases.hpp"
+
+namespace pmpp::test {
+namespace {
+
+using matmul::kMmaConfigs;
+using matmul::kMmaTiles;
+using matmul::MmaTile;
+using matmul::Plan;
+using matmul::Problem;
+
+// The plans with a tile for the operands as they will lie in device memory, whose allocations are aligned.
+std::vector<Plan> plans_of(MatmulData& data, int config) {
+  Problem problem = data.problem();
+  problem.a.data = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(data.a.offset_bytes()));
+  problem.b.data = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(data.b.offset_bytes()));
+  std::vector<Plan> plans;
+  for (const Plan& plan : matmul::mma_plans(problem, current_device_facts())) {
+    if (plan.config == config) plans.push_back(plan);
+  }
+  return plans;
+}
+
+void execute(const Plan& plan, MatmulData& data) {
+  Problem problem = data.problem();
+  const DeviceMemory a(data.a.storage), b(data.b.storage), c(data.c.storage), d(data.d.storage);
+  // Partial sums that are not written would add NaN.
+  const DeviceMemory workspace(
+      std::vector<std::byte>(static_cast<std::size_t>(plan.workspace_bytes), std::byte{Buffer::kPoison}));
+  problem.a.data = a.at(data.a.offset_bytes());
+  problem.b.data = b.at(data.b.offset_bytes());
+  problem.c.data = c.at(data.c.offset_bytes());
+  problem.d.data = d.at(data.d.offset_bytes());
+  PMPP_ASSERT_CUDA(matmul::launch(plan, problem, workspace.at(0), nullptr)) << to_string(plan);
+  PMPP_ASSERT_CUDA(cudaDeviceSynchronize()) << to_string(plan) << " " << to_string(problem);
+  d.read(data.d.storage);
+}
+
+// Runs a case with every plan of the tile; returns how many there are.
+int check_plans(const MatmulCase& spec, int config) {
+  MatmulData first(spec);
+  const std::vector<Plan> plans = plans_of(first, config);
+  for (const Plan& plan : plans) {
+    MatmulData data(spec);
+    check([&](MatmulData& d) { execute(plan, d); }, data);
+    if (::testing::Test::HasFailure()) {
+      ADD_FAILURE() << to_string(plan) << ", offsets " << spec.a_offset << " " << spec.b_offset;
+      break;
+    }
+  }
+  return static_cast<int>(plans.size());
+}
+
+class CudaMma : public NeedsCuda<::testing::TestWithParam<std::tuple<int, DType>>> {
+ protected:
+  void SetUp() override {
+    NeedsCuda::SetUp();
+    if (!IsSkipped() && current_device_facts().compute_capability < 80) {
+      GTEST_SKIP() << "mma needs compute capability 8.0";
+    }
+  }
+  int config() const { return std::get<0>(GetParam()); }
+  const MmaTile& tile() const { return kMmaTiles[config()]; }
+  DType dtype() const { return std::get<1>(GetParam()); }
+
+  // The case in all four orders of a and b.
+  void check_orders(MatmulCase spec) {
+    for (const Layout a : {Layout::kRowMajor, Layout::kColumnMajor}) {
+      for (const Layout b : {Layout::kRowMajor, Layout::kColumnMajor}) {
+        spec.a = a, spec.b = b;
+        EXPECT_GT(check_plans(spec, config()), 0);
+        if (HasFailure()) return;
+      }
+    }
+  }
+  // Makes the lines of a and b start at multiples of 16 bytes, in whichever order.
+  static void align(MatmulCase& spec) {
+    const auto pad = [](std::int64_t line) { return static_cast<int>((8 - line % 8) % 8); };
+    spec.a_pad = pad(spec.a == Layout::kRowMajor ? spec.k : spec.m);
+    spec.b_pad = pad(spec.b == Layout::kRowMajor ? spec.n : spec.k);
+  }
+  void check_aligned_orders(MatmulCase spec) {
+    for (const Layout a : {Layout::kRowMajor, Layout::kColumnMajor}) {
+      for (const Layout b : {Layout::kRowMajor, Layout::kColumnMajor}) {
+        spec.a = a, spec.b = b;
+        align(spec);
+        EXPECT_GT(check_plans(spec, config()), 0);
+        if (HasFailure()) return;
+      }
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, CudaMma,
+                         ::testing::Combine(::testing::Range(0, kMmaConfigs),
+                                            ::testing::Values(DType::kFloat16, DType::kBFloat16)),
+                         [](const auto& info) {
+                           const MmaTile& tile = kMmaTiles[std::get<0>(info.param)];
+                           return std::to_string(tile.m) + "x" + std::to_string(tile.n) + "x" + std::to_string(tile.k) +
+                                  (tile.async ? "_async_" : "_registers_") + dtype_name(std::get<1>(info.param));
+                         });
+
+TEST_P(CudaMma, SizesAroundTheTile) {
+  const int m = tile().m, n = tile().n, k = tile().k;
+  const std::int64_t sizes[][3] = {{1, 1, 1},
+                                   {m, n, k},
+                                   {m - 1, n + 1, k - 1},
+                                   {m + 1, n - 1, k + 1},
+                                   {m + 1, n + 1, 2 * k - 1},
+                                   {1, n, 3 * k + 1},
+                                   {m, 1, tile().stages * k},
+                                   {2 * m - 1, 2 * n + 3, (tile().stages + 2) * k + 5}};
+  int count = 0;
+  for (const auto& [rows, cols, inner] : sizes) {
+    MatmulCase spec{dtype(), rows, cols, inner};
+    spec.guard = count++ % 2 * 3;
+    check_aligned_orders(spec);
+    if (HasFailure()) return;
+  }
+}
+
+// Element alignment of base and pitch of both operands, and of d in both orders.
+TEST_P(CudaMma, EveryResidue) {
+  if (tile().async) GTEST_SKIP() << "reads aligned operands only";
+  for (int residue = 0; residue < 8; ++residue) {
+    for (const int pad : {residue, 7 - residue, (5 * residue + 2) % 8}) {
+      MatmulCase spec{dtype(), 67, 71, 77};
+      spec.a_offset = residue, spec.b_offset = (3 * residue + 1) % 8;
+      spec.a_pad = pad, spec.b_pad = (pad + residue) % 8, spec.d_pad = pad;
+      spec.guard = residue;
+      spec.d = pad % 2 == 0 ? Layout::kRowMajor : Layout::kColumnMajor;
+      check_orders(spec);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(CudaMma, ResultsOfEveryAlignmentAndOrder) {
+  for (int residue = 0; residue < 8; ++residue) {
+    for (const Layout d : {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced, Layout::kReversed}) {
+      MatmulCase spec{dtype(), 40, 72, 64};
+      spec.d = d, spec.d_pad = residue % 4 * 2, spec.guard = residue;
+      EXPECT_GT(check_plans(spec, config()), 0);
+      if (HasFailure()) return;
+    }
+  }
+  for (const int d_pad : {0, 8, 4}) {  // 16-byte writes with a ragged end, and none
+    MatmulCase spec{dtype(), 33, 75, 64};
+    spec.b_pad = 5, spec.d_pad = 5 + d_pad, spec.guard = 8;
+    EXPECT_GT(check_plans(spec, config()), 0);
+  }
+}
+
+TEST_P(CudaMma, EpilogueBatchesAndPieces) {
+  int count = 0;
+  for (const Layout c : {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSameRow, Layout::kSameElement}) {
+    MatmulCase spec{dtype(), 72, 40, 264, 3};
+    spec.c = c, spec.alpha = matmul::scalar(count % 2 == 0 ? 1 : -2), spec.beta = matmul::scalar(count - 3);
+    spec.d = count % 2 == 0 ? Layout::kRowMajor : Layout::kColumnMajor;
+    spec.a_batch = count == 1 ? BatchLayout::kShared : BatchLayout::kPacked;
+    spec.b_batch = count == 2 ? BatchLayout::kReversed : BatchLayout::kPacked;
+    spec.guard = count++ % 3 * 4;
+    EXPECT_GE(check_plans(spec, config()), 3) << "whole, in two pieces, in three";
+    if (HasFailure()) return;
+  }
+  for (const std::int64_t n : {37, 44}) {  // partial sums by the element and by four
+    MatmulCase spec{dtype(), 21, n, 600};
+    spec.fill = Fill::kPositiveIntegers;
+    align(spec);
+    EXPECT_GE(check_plans(spec, config()), 3);
+  }
+}
+
+TEST_P(CudaMma, RealValuesAndTheSameBitsTwice) {
+  MatmulCase spec{dtype(), 136, 264, 328};
+  spec.fill = Fill::kReal;
+  MatmulData first(spec);
+  for (const Plan& plan : plans_of(first, config())) {
+    MatmulData once(spec), again(spec);
+    check([&](MatmulData& data) { execute(plan, data); }, once);
+    execute(plan, again);
+    EXPECT_EQ(once.d.storage, again.d.storage) << to_string(plan);
+  }
+}
+
+// A plan with a single block must still do everything.
+TEST_P(CudaMma, OneBlockStridesOverEverything) {
+  MatmulCase spec{dtype(), 2 * tile().m + 8, tile().n + 8, 3 * tile().k, 2};
+  MatmulData data(spec);
+  for (Plan plan : plans_of(data, config())) {
+    plan.grid[0] = 1;
+    check([&](MatmulData& d) { execute(plan, d); }, MatmulCase(spec));
+  }
+}
+
+// All strides, sizes of 0 and 1, NaN and infinities: what every algorithm must do. Only tiles that read anything.
+TEST_P(CudaMma, MatchesTheOracle) {
+  if (tile().async) GTEST_SKIP() << "reads aligned operands only";
+  for (std::size_t index = 0; index < 2; ++index) {
+    const Execute any_plan = [&](MatmulData& data) {
+      const std::vector<Plan> plans = plans_of(data, config());
+      ASSERT_FALSE(plans.empty());
+      execute(plans[index % plans.size()], data);
+    };
+    check_everything(any_plan, dtype(), {tile().k});
+  }
+}
+
+// NaN in an operand's neighbours, and in what lies past the end of k, must not reach the result; infinities must.
+TEST_P(CudaMma, SpecialsReachTheirRowAndColumnOnly) {
+  for (const long double special :
+       {std::numeric_limits<long double>::quiet_NaN(), std::numeric_limits<long double>::infinity()}) {
+    MatmulCase spec{dtype(), 24, 40, 72};
+    spec.fill = Fill::kPositiveIntegers;
+    MatmulData first(spec);
+    for (const Plan& plan : plans_of(first, config())) {
+      MatmulData data(spec);
+      store(dtype(), data.a.address(0, 23, 71), {special, 0, 0});
+      store(dtype(), data.b.address(0, 0, 3), {special, 0, 0});
+      check([&](MatmulData& d) { execute(plan, d); }, data);
+    }
+  }
+}
+
+// A plan that reads by cp.async is refused for operands that do not lie so, before anything reaches CUDA.
+TEST_P(CudaMma, MisalignedOperandsAreRefused) {
+  if (!tile().async) GTEST_SKIP() << "reads operands of any alignment";
+  MatmulData data(MatmulCase{dtype(), 16, 16, 16});
+  const std::vector<Plan> plans = plans_of(data, config());
+  ASSERT_FALSE(plans.empty());
+  const DeviceMemory memory(4096);
+  Problem problem = data.problem();
+  problem.a.data = memory.at(0);
+  problem.b.data = memory.at(2);
+  problem.d.data = memory.at(2048);
+  EXPECT_EQ(matmul::launch(plans[0], problem, nullptr, nullptr), cudaErrorMisalignedAddress);
+}
+
+}  // namespace
+}  // namespace pmpp::test
