@@ -15,14 +15,13 @@ constexpr double kSpeed[kMmaConfigs] = {1.0, 0.97, 0.7, 0.45, 0.75, 0.5};
 // Filling the stages and writing the tile cost about as much as this much of k.
 constexpr double kFixedK = 256;
 
-// Adding up the partial sums: a launch, and 8 bytes of traffic for each; in products of one multiprocessor, which does
-// some 1.5 million in a microsecond. Estimates.
+// Adding up the partial sums: a launch, and 8 bytes of traffic for each, written and read; in products of one
+// multiprocessor, which does some 1.5 million in a microsecond. Estimates for an H200.
 constexpr double kReduceProducts = 4.5e6;
 constexpr double kProductsPerPartial = 4;
 
 // Pieces of k are no shorter than this: below it, filling the stages takes the larger part of a piece.
 constexpr std::int64_t kShortestSplit = 512;
-constexpr int kMostSplits = 16;
 
 bool fits(const MmaTile& tile, const DeviceFacts& device) {
   return tile.threads() <= device.max_threads_per_block && tile.shared_bytes() <= device.shared_memory_opt_in;
@@ -78,7 +77,7 @@ double cost(const Plan& plan, const Problem& p, const DeviceFacts& device) {
   const double products = waves * tile.m * tile.n * k / kSpeed[plan.config];
   if (plan.splits == 1) return products;
   const double partials = static_cast<double>(plan.workspace_bytes) / 4;
-  return products + kReduceProducts + kProductsPerPartial * partials * 100 / std::max(device.sm_count, 1);
+  return products + kReduceProducts + kProductsPerPartial * partials;
 }
 
 }  // namespace
@@ -104,8 +103,7 @@ std::optional<Plan> mma_plan(const Problem& problem, const DeviceFacts& device) 
     const MmaTile& tile = kMmaTiles[config];
     if (!reads(tile, problem)) continue;
     const std::int64_t tiles = std::max<std::int64_t>(tiles_of(tile, problem), 1);
-    const std::int64_t most =
-        std::min({device.sm_count / tiles, problem.k / kShortestSplit, std::int64_t{kMostSplits}});
+    const std::int64_t most = std::min(device.sm_count / tiles, problem.k / kShortestSplit);
     for (int splits = 1; splits <= std::max<std::int64_t>(most, 1); ++splits) {
       const Plan plan = plan_of(config, problem, splits);
       if (!best || cost(plan, problem, device) < cost(*best, problem, device)) best = plan;

@@ -41,9 +41,9 @@ struct MatmulCase {
 
 // The same view with lines further apart.
 inline Strided with_pad(Strided view, int pad) {
-  if (pad == 0) return view;
-  (std::abs(view.row_stride) >= std::abs(view.col_stride) ? view.row_stride : view.col_stride) += pad;
-  view.batch_stride += pad * std::max(view.rows, view.cols);
+  std::int64_t& pitch = std::abs(view.row_stride) >= std::abs(view.col_stride) ? view.row_stride : view.col_stride;
+  pitch += pitch < 0 ? -pad : pad;
+  view.batch_stride += (view.batch_stride < 0 ? -pad : pad) * std::max(view.rows, view.cols);
   return view;
 }
 
