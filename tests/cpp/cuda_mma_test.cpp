@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
+#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/launch.hpp"
 #include "csrc/tiled_matmul/mma.hpp"
 #include "csrc/tiled_matmul/select.hpp"
@@ -33,9 +36,18 @@ std::vector<Plan> plans_of(MatmulData& data, int config) {
   return plans;
 }
 
+// An operand up to the end of its last aligned word of 16 bytes: the kernel may read what shares a word with an
+// element.
+std::vector<std::byte> whole_words(const Buffer& buffer) {
+  std::vector<std::byte> bytes = buffer.storage;
+  bytes.resize(static_cast<std::size_t>(round_up(static_cast<std::int64_t>(bytes.size()), 16)),
+               std::byte{Buffer::kPoison});
+  return bytes;
+}
+
 void execute(const Plan& plan, MatmulData& data) {
   Problem problem = data.problem();
-  const DeviceMemory a(data.a.storage), b(data.b.storage), c(data.c.storage), d(data.d.storage);
+  const DeviceMemory a(whole_words(data.a)), b(whole_words(data.b)), c(data.c.storage), d(data.d.storage);
   // Partial sums that are not written would add NaN.
   const DeviceMemory workspace(
       std::vector<std::byte>(static_cast<std::size_t>(plan.workspace_bytes), std::byte{Buffer::kPoison}));
@@ -231,6 +243,109 @@ TEST_P(CudaMma, SpecialsReachTheirRowAndColumnOnly) {
       store(dtype(), data.b.address(0, 0, 3), {special, 0, 0});
       check([&](MatmulData& d) { execute(plan, d); }, data);
     }
+  }
+}
+
+// Shapes, orders, pitches, offsets, epilogues and batches at random.
+TEST_P(CudaMma, RandomProblems) {
+  constexpr Layout kOperands[] = {Layout::kRowMajor,    Layout::kColumnMajor, Layout::kRowMajor,
+                                  Layout::kColumnMajor, Layout::kSliced,      Layout::kReversed};
+  constexpr Layout kResults[] = {Layout::kRowMajor, Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced};
+  std::mt19937_64 random(static_cast<std::uint64_t>(config()) + 1);
+  const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<std::uint64_t>(limit)); };
+  for (int count = 0; count < 24 && !HasFailure(); ++count) {
+    MatmulCase spec{dtype(), 1 + below(150), 1 + below(270), 1 + below(300), 1 + below(2)};
+    spec.a = kOperands[below(tile().async ? 4 : 6)], spec.b = kOperands[below(tile().async ? 4 : 6)];
+    spec.d = kResults[below(4)];
+    if (tile().async) {
+      spec.batch = 1;
+      align(spec);
+    } else {
+      spec.a_pad = below(9), spec.b_pad = below(9), spec.a_offset = below(9), spec.b_offset = below(9);
+    }
+    spec.d_pad = below(9), spec.guard = below(9);
+    if (below(2) == 0) spec.c = kResults[below(4)];
+    spec.beta = matmul::scalar(below(3)), spec.alpha = matmul::scalar(1 + below(2));
+    EXPECT_GT(check_plans(spec, config()), 0) << "case " << count;
+  }
+}
+
+// Rows of a and b and columns of d lie 2^32 + 8 elements apart: an offset kept in 32 bits meets the wrong ones.
+TEST_P(CudaMma, ElementsBeyond32BitOffsets) {
+  constexpr std::int64_t kFar = (std::int64_t{1} << 32) + 8;
+  constexpr std::size_t kBytes = 2 * (static_cast<std::size_t>(kFar) + 24);
+  std::size_t free = 0, total = 0;
+  PMPP_ASSERT_CUDA(cudaMemGetInfo(&free, &total));
+  const DeviceMemory memory(free > kBytes + (std::size_t{1} << 30) ? kBytes : 0);
+  if (memory.at(0) == nullptr) {
+    GTEST_SKIP() << "needs " << kBytes << " bytes of device memory, " << free << " are free";
+  }
+  const auto put = [&](std::int64_t element, int value) {
+    std::byte bits[2];
+    store(dtype(), bits, {static_cast<long double>(value), 0, 0});
+    EXPECT_EQ(cudaSuccess, cudaMemcpy(memory.at(2 * element), bits, 2, cudaMemcpyHostToDevice));
+  };
+  const auto get = [&](std::int64_t element) {
+    std::byte bits[2];
+    EXPECT_EQ(cudaSuccess, cudaMemcpy(bits, memory.at(2 * element), 2, cudaMemcpyDeviceToHost));
+    return static_cast<double>(load(dtype(), bits).re);
+  };
+  put(0, 2), put(1, 3), put(kFar, -5), put(kFar + 1, 7);        // a
+  put(8, 11), put(9, 13), put(kFar + 8, -1), put(kFar + 9, 4);  // b
+  Problem p{};
+  p.dtype = dtype();
+  p.m = p.n = p.k = 2;
+  p.a = {memory.at(0), kFar, 1, 0};
+  p.b = {memory.at(16), kFar, 1, 0};
+  p.d = {memory.at(32), 1, kFar, 0};
+  int run = 0;
+  for (const Plan& plan : matmul::mma_plans(p, current_device_facts())) {
+    if (plan.config != config()) continue;
+    ++run;
+    PMPP_ASSERT_CUDA(matmul::launch(plan, p, nullptr, nullptr));
+    PMPP_ASSERT_CUDA(cudaDeviceSynchronize());
+    EXPECT_EQ(get(16), 2 * 11 + 3 * -1);
+    EXPECT_EQ(get(17), -5 * 11 + 7 * -1);
+    EXPECT_EQ(get(kFar + 16), 2 * 13 + 3 * 4);
+    EXPECT_EQ(get(kFar + 17), -5 * 13 + 7 * 4);
+  }
+  EXPECT_EQ(run, 1);
+}
+
+// Also the two launches of a split product can be captured, run nothing while they are, and give the result later.
+TEST_P(CudaMma, IsCapturedOnItsStream) {
+  MatmulCase spec{dtype(), 40, 48, 512};
+  MatmulData first(spec);
+  for (const Plan& plan : plans_of(first, config())) {
+    const auto captured = [&](MatmulData& data) {
+      Problem problem = data.problem();
+      const DeviceMemory a(whole_words(data.a)), b(whole_words(data.b)), d(data.d.storage);
+      const DeviceMemory workspace(std::vector<std::byte>(static_cast<std::size_t>(plan.workspace_bytes)));
+      problem.a.data = a.at(data.a.offset_bytes());
+      problem.b.data = b.at(data.b.offset_bytes());
+      problem.d.data = d.at(data.d.offset_bytes());
+      cudaStream_t stream = nullptr;
+      cudaGraph_t graph = nullptr;
+      cudaGraphExec_t executable = nullptr;
+      PMPP_ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+      PMPP_ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+      PMPP_ASSERT_CUDA(matmul::launch(plan, problem, workspace.at(0), stream));
+      PMPP_ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
+      std::size_t nodes = 0;
+      PMPP_ASSERT_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
+      EXPECT_EQ(nodes, plan.splits > 1 ? 2u : 1u);
+      std::vector<std::byte> before = data.d.storage;
+      d.read(before);
+      EXPECT_EQ(before, data.d.storage) << "ran while it was only being captured";
+      PMPP_ASSERT_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+      PMPP_ASSERT_CUDA(cudaGraphLaunch(executable, stream));
+      PMPP_ASSERT_CUDA(cudaStreamSynchronize(stream));
+      d.read(data.d.storage);
+      EXPECT_EQ(cudaSuccess, cudaGraphExecDestroy(executable));
+      EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
+      EXPECT_EQ(cudaSuccess, cudaStreamDestroy(stream));
+    };
+    check(Execute(captured), spec);
   }
 }
 
