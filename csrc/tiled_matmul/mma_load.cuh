@@ -126,22 +126,14 @@ class RegisterLoader {
   // Reads the next step, of which k_left of k are inside, into registers.
   __device__ __forceinline__ void load(int k_left) {
     k_left_ = k_left;
-    std::uintptr_t from = at_;
     if (stride_ == sizeof(T)) {
-      const int in_line = clamp_to_chunk((kAlongK ? k_left : mn_left_) - thread_.first) * static_cast<int>(sizeof(T));
-#pragma unroll
-      for (int i = 0; i < Thread::kChunks; ++i) {
-        const int bytes = is_inside(i) ? in_line : 0;
-        const int off = static_cast<int>(from & 15);
-        uint4 low = make_uint4(0, 0, 0, 0);
-        uint4 high = make_uint4(0, 0, 0, 0);
-        if (bytes > 0) low = __ldg(reinterpret_cast<const uint4*>(from - off));
-        if (bytes > 16 - off) high = __ldg(reinterpret_cast<const uint4*>(from - off + 16));
-        memcpy(word_[i], &low, sizeof(low));
-        memcpy(word_[i] + 4, &high, sizeof(high));
-        from += row_step_;
+      if (mn_left_ == kMN && k_left == kK) {
+        load_words<true>();
+      } else {
+        load_words<false>();
       }
     } else {
+      std::uintptr_t from = at_;
 #pragma unroll
       for (int i = 0; i < Thread::kChunks; ++i) {
         const int count = is_inside(i) ? clamp_to_chunk((kAlongK ? k_left : mn_left_) - thread_.first) : 0;
@@ -188,6 +180,25 @@ class RegisterLoader {
   // Whether the line of the thread's i-th chunk lies inside the operand.
   __device__ __forceinline__ bool is_inside(int i) const {
     return thread_.row + i * Thread::kRowStep < (kAlongK ? mn_left_ : k_left_);
+  }
+
+  // The aligned words of each chunk that hold an element of it. kWhole: the step lies wholly inside.
+  template <bool kWhole>
+  __device__ __forceinline__ void load_words() {
+    const int in_line = clamp_to_chunk((kAlongK ? k_left_ : mn_left_) - thread_.first) * static_cast<int>(sizeof(T));
+    std::uintptr_t from = at_;
+#pragma unroll
+    for (int i = 0; i < Thread::kChunks; ++i) {
+      const int bytes = kWhole ? 16 : is_inside(i) ? in_line : 0;
+      const int off = static_cast<int>(from & 15);
+      uint4 low = make_uint4(0, 0, 0, 0);
+      uint4 high = make_uint4(0, 0, 0, 0);
+      if (bytes > 0) low = __ldg(reinterpret_cast<const uint4*>(from - off));
+      if (bytes > 16 - off) high = __ldg(reinterpret_cast<const uint4*>(from - off + 16));
+      memcpy(word_[i], &low, sizeof(low));
+      memcpy(word_[i] + 4, &high, sizeof(high));
+      from += row_step_;
+    }
   }
 
   __device__ __forceinline__ void put(unsigned char* stage, int i, uint4 chunk) const {
