@@ -37,6 +37,11 @@ struct Problem {
   Scalar alpha = scalar(1), beta = scalar(0);
 };
 
+// Bytes of the partial sums: float32 in the order [split][batch][m][n], without gaps.
+constexpr std::int64_t partial_bytes(const Problem& problem, int splits) {
+  return static_cast<std::int64_t>(sizeof(float)) * splits * problem.batch * problem.m * problem.n;
+}
+
 // One line, for messages.
 std::string to_string(const Problem& problem);
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "csrc/tiled_matmul/index.cuh"
 #include "csrc/tiled_matmul/problem.hpp"
 
 namespace pmpp::matmul {
@@ -24,18 +25,10 @@ struct Place {
   std::int64_t batch, row, col;
 };
 
-// A 64-bit division costs about a hundred instructions; all but enormous results do with 32 bits.
 template <class T>
 __device__ __forceinline__ Place place_of(const Arguments<T>& p, std::int64_t index) {
-  std::int64_t line;
-  std::int64_t batch;
-  if (p.batch * p.m * p.n <= 0xffffffffLL) {
-    line = static_cast<std::uint32_t>(index) / static_cast<std::uint32_t>(p.n);
-    batch = p.batch == 1 ? 0 : static_cast<std::uint32_t>(line) / static_cast<std::uint32_t>(p.m);
-  } else {
-    line = index / p.n;
-    batch = line / p.m;
-  }
+  const std::int64_t line = divide(index, p.n);
+  const std::int64_t batch = divide(line, p.m);
   return {batch, line - batch * p.m, index - line * p.n};
 }
 

@@ -3,20 +3,14 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdint>
-
 #include "csrc/tiled_matmul/problem.hpp"
 
 namespace pmpp::matmul {
 
-// Bytes of the partial sums: float32 in the order [split][batch][m][n], without gaps.
-constexpr std::int64_t partial_bytes(const Problem& problem, int splits) {
-  return static_cast<std::int64_t>(sizeof(float)) * splits * problem.batch * problem.m * problem.n;
-}
-
-// Adds the partial sums of all splits, in the order of k, and writes alpha * sum + beta * c, rounded once. Float16 and
-// bfloat16; cudaErrorInvalidValue for other dtypes. Enqueues on the stream, returns the launch's own error. Reads 16 bytes
-// at a time where `partial` is so aligned and batch * m * n a multiple of 4, else 4 bytes.
+// Adds the partial sums of all splits (float32, [split][batch][m][n] without gaps: partial_bytes() of them), in the
+// order of k, and writes alpha * sum + beta * c, rounded once. Float16 and bfloat16; cudaErrorInvalidValue for other
+// dtypes. Enqueues on the stream, returns the launch's own error. Reads 16 bytes at a time where `partial` is so
+// aligned and batch * m * n a multiple of 4, else 4 bytes.
 cudaError_t launch_reduce(const Problem& problem, const float* partial, int splits, cudaStream_t stream);
 
 }  // namespace pmpp::matmul

@@ -33,6 +33,8 @@ bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device) {
              device.shared_memory_per_block >= dynamic_tile_bytes(kTileWidth, element_size(dtype));
     case Algorithm::kTiledDynamic:
       return device.is_cuda && dynamic_tile_width(element_size(dtype), device) > 0;
+    case Algorithm::kMma:
+      return has_mma(dtype, device);
     case Algorithm::kWgmma:
       return wgmma_available(dtype, device);
     case Algorithm::kBlocked:
@@ -46,6 +48,8 @@ bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device) {
 // already make 128 blocks, 192 us against 150 us.
 Algorithm fastest(const Problem& problem, const DeviceFacts& device) {
   if (!device.is_cuda) return Algorithm::kBlocked;
+  const bool small = std::max({problem.m, problem.n, problem.k}) < (std::int64_t{1} << 31);
+  if (device.compute_capability != 90 && small && has_mma(problem.dtype, device)) return Algorithm::kMma;
   const int width = dynamic_tile_width(element_size(problem.dtype), device);
   if (width == 0) return Algorithm::kNaive;
   // Each factor is bounded before the product is formed, which therefore cannot overflow.
@@ -85,6 +89,8 @@ const char* algorithm_name(Algorithm algorithm) {
       return "tiled";
     case Algorithm::kTiledDynamic:
       return "tiled_dynamic";
+    case Algorithm::kMma:
+      return "mma";
     case Algorithm::kWgmma:
       return "wgmma";
     case Algorithm::kBlocked:
@@ -104,15 +110,14 @@ std::string to_string(const Plan& plan) {
   std::ostringstream out;
   out << algorithm_name(plan.algorithm) << " " << plan.tile_m << "x" << plan.tile_n;
   if (plan.tile_k > 0) out << "x" << plan.tile_k;
-  if (plan.stages > 0) out << " stages " << plan.stages;
-  if (plan.cluster > 1) out << " cluster " << plan.cluster;
-  if (plan.splits > 1) out << " splits " << plan.splits;
-  if (plan.is_a_packed || plan.is_b_packed) {
-    out << " packed " << (plan.is_a_packed ? "a" : "") << (plan.is_b_packed ? "b" : "");
-  }
   if (plan.is_cuda) {
     out << " grid " << plan.grid[0] << "x" << plan.grid[1] << "x" << plan.grid[2] << " block " << plan.block[0] << "x"
         << plan.block[1] << " shared " << plan.dynamic_shared_bytes;
+    if (plan.stages > 0) out << " config " << plan.config << " stages " << plan.stages;
+    if (plan.cluster > 1) out << " cluster " << plan.cluster;
+    if (plan.splits > 1) out << " splits " << plan.splits << " of " << plan.split_k;
+    if (plan.is_a_packed) out << " a packed";
+    if (plan.is_b_packed) out << " b packed";
   } else {
     out << " tasks " << plan.tasks;
   }
@@ -152,6 +157,8 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
       plan.dynamic_shared_bytes = dynamic_tile_bytes(width, bytes);
       return plan;
     }
+    case Algorithm::kMma:
+      return mma_plan(problem, device);
     case Algorithm::kWgmma:
       return wgmma_plan(problem, device);
     case Algorithm::kBlocked:
@@ -165,6 +172,7 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
 }
 
 std::vector<Plan> plans(const Problem& problem, const DeviceFacts& device, Algorithm asked) {
+  if (asked == Algorithm::kMma) return mma_plans(problem, device);
   if (asked == Algorithm::kWgmma) return wgmma_plans(problem, device);
   const std::optional<Plan> plan = select(problem, device, asked);
   return plan.has_value() ? std::vector<Plan>{*plan} : std::vector<Plan>{};
