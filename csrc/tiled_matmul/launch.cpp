@@ -18,7 +18,7 @@ cudaError_t launch_mma(const Plan& plan, const Problem& problem, void* workspace
   if (problem.dtype == DType::kFloat16) error = launch_mma_typed<Float16>(plan, problem, partial, stream);
   if (problem.dtype == DType::kBFloat16) error = launch_mma_typed<BFloat16>(plan, problem, partial, stream);
   if (error != cudaSuccess || partial == nullptr) return error;
-  return launch_reduce(problem, partial, plan.splits, stream);
+  return launch_reduce(problem, partial, plan.splits, false, stream);
 }
 
 cudaError_t launch(const Plan& plan, const Problem& problem, const DeviceFacts& device, void* workspace,

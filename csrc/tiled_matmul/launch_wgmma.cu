@@ -1,5 +1,6 @@
 #include "csrc/tiled_matmul/launch_wgmma.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "csrc/common/int_math.hpp"
@@ -85,12 +86,13 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   WgmmaArguments<T> arguments = {};
   arguments.problem = make_arguments<T>(p);
   error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m);
-  if (error == cudaSuccess) error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n / tile.cluster);
+  if (error == cudaSuccess) error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n / std::max(tile.cluster, 1));
   WgmmaSchedule& s = arguments.schedule;
+  const bool has_partial = plan.splits > 1 && !splits_in_cluster(tile);
   s.store_by_tma = plan.splits == 1 && stores_by_tma(p);
   if (error == cudaSuccess && s.store_by_tma) error = encode_result(&arguments.d, p);
   if (error != cudaSuccess) return error;
-  s.row_tiles = static_cast<std::int32_t>(round_up(ceil_div(p.m, tile.m), tile.cluster));
+  s.row_tiles = static_cast<std::int32_t>(round_up(ceil_div(p.m, tile.m), std::max(tile.cluster, 1)));
   s.col_tiles = static_cast<std::int32_t>(ceil_div(p.n, tile.n));
   s.splits = plan.splits;
   s.batch = static_cast<std::int32_t>(p.batch);
@@ -99,7 +101,7 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   s.group = kGroup;
   s.a_batched = a.is_batched;
   s.b_batched = b.is_batched;
-  s.partial = plan.splits > 1 ? reinterpret_cast<float*>(workspace) : nullptr;
+  s.partial = has_partial ? reinterpret_cast<float*>(workspace) : nullptr;
 
   if (a.is_mn_major) {
     error = b.is_mn_major ? launch_wgmma_layout<T, true, true>(plan, arguments, stream)
@@ -108,8 +110,8 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
     error = b.is_mn_major ? launch_wgmma_layout<T, false, true>(plan, arguments, stream)
                           : launch_wgmma_layout<T, false, false>(plan, arguments, stream);
   }
-  if (error != cudaSuccess || plan.splits == 1) return error;
-  return launch_reduce(p, s.partial, plan.splits, stream);
+  if (error != cudaSuccess || !has_partial) return error;
+  return launch_reduce(p, s.partial, plan.splits, true, stream);
 }
 
 }  // namespace

@@ -33,14 +33,14 @@ cudaError_t launch_wgmma_tile(const Plan& plan, const WgmmaArguments<T>& argumen
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(kWgmmaTiles[kConfig].cluster), 1, 1};
+  attributes[1].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(plan.grid[0]));
   config.blockDim = dim3(plan.block[0]);
   config.dynamicSmemBytes = plan.dynamic_shared_bytes;
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = kWgmmaTiles[kConfig].cluster > 1 ? 2 : 1;
+  config.numAttrs = plan.cluster > 1 ? 2 : 1;
   return cudaLaunchKernelEx(&config, tiled_matmul_wgmma_kernel<T, kConfig, kTransA, kTransB>, arguments);
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "csrc/ptx/hopper.cuh"
 #include "csrc/tiled_matmul/index.cuh"
 #include "csrc/tiled_matmul/problem.hpp"
 
@@ -35,6 +36,9 @@ __device__ __forceinline__ Place place_of(const Arguments<T>& p, std::int64_t in
 template <class T, bool kVector>
 __global__ void __launch_bounds__(kReduceThreads)
     tiled_matmul_reduce_kernel(const Arguments<T> p, const float* __restrict__ partial, int splits) {
+#if __CUDA_ARCH__ >= 900
+  ptx::griddepcontrol_wait();
+#endif
   constexpr int kStep = kVector ? 1 : kReduceThreads;
   const std::int64_t total = p.batch * p.m * p.n;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (kReduceThreads * kReduceElements) +

@@ -25,6 +25,7 @@ struct TileCost {
 };
 constexpr TileCost kWgmmaCosts[kWgmmaTileCount] = {
     {0.74, 2.0}, {0.76, 2.0}, {0.60, 1.8}, {0.38, 1.5}, {0.39, 1.5}, {0.45, 1.6}, {0.28, 1.3}, {0.48, 1.5}, {0.31, 1.3},
+    {0.39, 2.5}, {0.48, 2.3}, {0.48, 2.3}, {0.31, 2.0},
 };
 constexpr double kLaunchUs = 2.5;         // of a kernel behind another
 constexpr double kBytesPerUs = 3.6e6;     // of device memory, streaming
@@ -76,7 +77,9 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   const std::int64_t k_blocks = ceil_div(p.k, kWgmmaK);
   const std::int64_t split_blocks = ceil_div(k_blocks, splits);
   splits = ceil_div(k_blocks, split_blocks);
-  const std::int64_t row_tiles = round_up(ceil_div(p.m, tile.m), tile.cluster);
+  const bool in_cluster = splits_in_cluster(tile);
+  if (in_cluster && (splits < 2 || splits > kMaxKCluster)) return std::nullopt;
+  const std::int64_t row_tiles = round_up(ceil_div(p.m, tile.m), in_cluster ? 1 : tile.cluster);
   const std::int64_t col_tiles = ceil_div(p.n, tile.n);
   // Bounded factor by factor, so that no product overflows.
   std::int64_t items = row_tiles;
@@ -92,12 +95,13 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   plan.tile_n = tile.n;
   plan.tile_k = kWgmmaK;
   plan.stages = tile.stages;
-  plan.cluster = tile.cluster;
+  plan.cluster = in_cluster ? static_cast<int>(splits) : tile.cluster;
   plan.splits = static_cast<int>(splits);
   plan.split_k = split_blocks * kWgmmaK;
   plan.is_a_packed = view_a(p).is_packed;
   plan.is_b_packed = view_b(p).is_packed;
-  plan.grid[0] = std::min<std::int64_t>(items, device.sm_count / tile.cluster * tile.cluster * tile.per_sm);
+  // Persistent blocks, as many as are resident at once; but a cluster over k does one tile.
+  plan.grid[0] = in_cluster ? items : std::min<std::int64_t>(items, device.sm_count / tile.cluster * tile.cluster * tile.per_sm);
   plan.grid[1] = plan.grid[2] = 1;
   plan.block[0] = wgmma_threads(tile);
   plan.block[1] = 1;
@@ -112,7 +116,7 @@ double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
   const WgmmaTile& tile = kWgmmaTiles[plan.config];
   const TileCost& tile_cost = kWgmmaCosts[plan.config];
   const double slots = device.sm_count * tile.per_sm;
-  const double items = static_cast<double>(round_up(ceil_div(p.m, tile.m), tile.cluster)) *
+  const double items = static_cast<double>(round_up(ceil_div(p.m, tile.m), std::max(tile.cluster, 1))) *
                        static_cast<double>(ceil_div(p.n, tile.n)) * static_cast<double>(p.batch) * plan.splits;
   const double waves = static_cast<double>(ceil_div(static_cast<std::int64_t>(items), static_cast<std::int64_t>(slots)));
   // A block alone on its multiprocessor runs faster than one of two.
@@ -126,7 +130,7 @@ double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
   // Few blocks cannot keep the memory busy: each has its stages in flight.
   const double busy = std::min(1.0, items / (0.75 * device.sm_count));
   double total = kLaunchUs + std::max(compute, memory / busy);
-  if (plan.splits > 1) total += kLaunchUs + d * 4.0 * (plan.splits * 2) / kCachedBytesPerUs;
+  if (plan.splits > 1 && !splits_in_cluster(tile)) total += kLaunchUs + d * 4.0 * (plan.splits * 2) / kCachedBytesPerUs;
   return total;
 }
 
@@ -160,7 +164,7 @@ WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan) {
   constexpr std::int64_t kAlignment = 256;
   const Problem p = wgmma_problem(problem);
   WgmmaWorkspace w;
-  if (plan.splits > 1) w.bytes = round_up(p.m * p.n * p.batch * plan.splits * 4, kAlignment);
+  if (plan.splits > 1 && !splits_in_cluster(kWgmmaTiles[plan.config])) w.bytes = round_up(p.m * p.n * p.batch * plan.splits * 4, kAlignment);
   w.packed_a = w.bytes;
   w.bytes += round_up(packed_bytes(view_a(p), p.m, p.k, p.batch), kAlignment);
   w.packed_b = w.bytes;
@@ -186,7 +190,8 @@ std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device
                                std::min<std::int64_t>(ceil_div(p.n, tile.n), device.sm_count) *
                                std::min<std::int64_t>(p.batch, device.sm_count);
     const std::int64_t slots = std::int64_t{device.sm_count} * tile.per_sm;
-    const std::int64_t most = tiles * 2 > slots ? 1 : std::min(slots / tiles, std::max<std::int64_t>(k_blocks / 4, 1));
+    std::int64_t most = tiles * 2 > slots ? 1 : std::min(slots / tiles, std::max<std::int64_t>(k_blocks / 4, 1));
+    if (splits_in_cluster(tile)) most = std::min<std::int64_t>(most, kMaxKCluster);
     for (std::int64_t splits = 1; splits <= most; splits += splits < 16 ? 1 : splits / 8) {
       const std::optional<Plan> plan = make_plan(problem, device, config, splits);
       if (!plan.has_value()) continue;
@@ -204,7 +209,7 @@ std::vector<Plan> wgmma_plans(const Problem& problem, const DeviceFacts& device)
   std::vector<Plan> plans;
   if (!representable(problem) || !wgmma_available(problem.dtype, device)) return plans;
   for (int config = 0; config < kWgmmaTileCount; ++config) {
-    for (const int splits : {1, 2, 3, 4}) {
+    for (const int splits : {1, 2, 3, 4, 8}) {
       const std::optional<Plan> plan = make_plan(problem, device, config, splits);
       if (plan.has_value() && plan->splits == splits) plans.push_back(*plan);
     }

@@ -11,10 +11,13 @@
 //
 // Epilogue: the accumulators, scaled and added to c, are rounded once, staged in the 128-byte swizzle and stored by TMA
 // while the next tile is multiplied; where TMA cannot address d, by the threads. With pieces of k, float32 sums go to
-// the workspace instead (reduce.cuh adds them up).
+// the workspace instead (reduce.cuh adds them up); or, where the pieces of a tile are the blocks of a cluster, through
+// shared memory, each block adding up its share of the rows in the order of k.
 //
 // Preconditions: select_wgmma.cpp; TMA fills what lies outside a matrix with zeros, so sizes are free.
 #pragma once
+
+#include <cooperative_groups.h>
 
 #include <cuda/ptx>
 
@@ -44,9 +47,13 @@ struct WorkItem {
   std::int32_t row_tile, col_tile, split, batch;
 };
 
+// Work items are numbered piece of k first where those are the blocks of a cluster, then tile, (else) piece of k, batch.
 // Grouped raster: down the rows of a group, then on to the next column. The blocks of a cluster get neighbouring rows.
+template <bool kInCluster>
 __device__ __forceinline__ WorkItem work_item(const WgmmaSchedule& s, std::int32_t index) {
   const std::int32_t tiles = s.row_tiles * s.col_tiles;
+  const std::int32_t inner = kInCluster ? index % s.splits : 0;
+  if constexpr (kInCluster) index /= s.splits;
   const std::int32_t outer = index / tiles;
   const std::int32_t tile = index - outer * tiles;
   const std::int32_t group = tile / (s.group * s.col_tiles);
@@ -55,8 +62,8 @@ __device__ __forceinline__ WorkItem work_item(const WgmmaSchedule& s, std::int32
   WorkItem item;
   item.col_tile = within / rows;
   item.row_tile = group * s.group + within - item.col_tile * rows;
-  item.batch = outer / s.splits;
-  item.split = outer - item.batch * s.splits;
+  item.batch = kInCluster ? outer : outer / s.splits;
+  item.split = kInCluster ? inner : outer - item.batch * s.splits;
   return item;
 }
 
@@ -102,6 +109,7 @@ template <bool kTrans, int kLines, int kCluster>
 __device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, std::uint64_t* barrier, int line, int k,
                                              int batch, std::uint32_t rank) {
   namespace cp = cuda::ptx;
+  static_assert(kCluster >= 1);
   constexpr int kShare = kLines / kCluster;
   constexpr auto kBlocks = static_cast<std::uint16_t>((1 << kCluster) - 1);
   const auto load = [&](char* box, const int(&at)[3]) {
@@ -128,7 +136,7 @@ __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const Wgm
   const WgmmaSchedule& s = args.schedule;
   Ring<kTile.stages> ring;
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item(s, index);
+    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
     const int end = min(begin + s.split_blocks, s.k_blocks);
     const int a_batch = s.a_batched ? item.batch : 0, b_batch = s.b_batched ? item.batch : 0;
@@ -139,7 +147,7 @@ __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const Wgm
                                            wgmma_stage_bytes(kTile));
       load_operand<kTransA, kTile.m, 1>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m, block * kWgmmaK,
                                         a_batch, 0);
-      load_operand<kTransB, kTile.n, kTile.cluster>(shared.b(ring.stage), args.b, full, item.col_tile * kTile.n,
+      load_operand<kTransB, kTile.n, splits_in_cluster(kTile) ? 1 : kTile.cluster>(shared.b(ring.stage), args.b, full, item.col_tile * kTile.n,
                                                     block * kWgmmaK, b_batch, rank);
       ring.advance();
     }
@@ -152,7 +160,7 @@ __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const Wgm
 template <WgmmaTile kTile>
 __device__ __forceinline__ void release(const WgmmaShared<kTile>& shared, int stage) {
   const unsigned thread = threadIdx.x % kWarpgroup;
-  if constexpr (kTile.cluster == 1) {
+  if constexpr (kTile.cluster <= 1) {
     if (thread == 0) cuda::ptx::mbarrier_arrive(shared.empty(stage));
   } else {
     if (thread < kTile.cluster) ptx::mbarrier_arrive_remote(shared.empty(stage), thread);
@@ -387,7 +395,7 @@ __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const Wgm
   Ring<kTile.stages> ring;
   float sums[kTile.n / 2];
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item(s, index);
+    const WorkItem item = work_item<false>(s, index);
     const int begin = item.split * s.split_blocks;
     multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, min(s.split_blocks, s.k_blocks - begin), ring);
     const FragmentOrigin at = {std::int64_t{item.row_tile} * kTile.m + consumer * 64 + warp * 16 + lane / 4,
@@ -402,6 +410,88 @@ __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const Wgm
   }
   // Shared memory has to outlive the last store.
   if (threadIdx.x % kWarpgroup == 0) cuda::ptx::cp_async_bulk_wait_group(cuda::ptx::n32_t<0>());
+}
+
+// All threads of the cluster: what was written to shared memory before is visible to every block after.
+__device__ __forceinline__ void exchange_barrier() {
+  cuda::ptx::barrier_cluster_arrive();
+  cuda::ptx::barrier_cluster_wait();
+}
+
+// One tile, of whose k this block does a piece.
+template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
+__device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
+                                              std::int32_t index, int consumer) {
+  constexpr int kPitch = exchange_pitch(kTile), kVector = kTile.n / 32;
+  constexpr int kConsumers = wgmma_consumers(kTile), kWarps = 4 * kConsumers;
+  const WgmmaSchedule& s = args.schedule;
+  const Arguments<T>& p = args.problem;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const WorkItem item = work_item<true>(s, index);
+  const int begin = item.split * s.split_blocks;
+  Ring<kTile.stages> ring;
+  float sums[kTile.n / 2];
+  multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, min(s.split_blocks, s.k_blocks - begin), ring);
+
+  // The stages are free once every warpgroup has read them.
+  if constexpr (kConsumers > 1) ptx::bar_sync(1, kConsumers * kWarpgroup);
+  auto* const exchange = reinterpret_cast<float*>(shared.base);
+  const int row0 = consumer * 64 + warp * 16;
+#pragma unroll
+  for (int i = 0; i < kTile.n / 8; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float* const at = exchange + (row0 + lane / 4 + half * 8) * kPitch + i * 8 + lane % 4 * 2;
+      *reinterpret_cast<float2*>(at) = make_float2(sums[i * 4 + half * 2], sums[i * 4 + half * 2 + 1]);
+    }
+  }
+  exchange_barrier();
+
+  const auto cluster = cooperative_groups::this_cluster();
+  const std::int64_t tile_row = std::int64_t{item.row_tile} * kTile.m;
+  const std::int64_t col = std::int64_t{item.col_tile} * kTile.n + lane * kVector;
+  for (int row = item.split + s.splits * (consumer * 4 + warp); row < kTile.m; row += s.splits * kWarps) {
+    if (tile_row + row >= p.m) break;
+    float terms[kMaxKCluster][kVector];
+#pragma unroll
+    for (int piece = 0; piece < kMaxKCluster; ++piece) {
+      if (piece < s.splits) {
+        const float* const from = cluster.map_shared_rank(exchange, piece) + row * kPitch + lane * kVector;
+#pragma unroll
+        for (int i = 0; i < kVector; i += 2) {
+          const float2 pair = *reinterpret_cast<const float2*>(from + i);
+          terms[piece][i] = pair.x;
+          terms[piece][i + 1] = pair.y;
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+#pragma unroll
+      for (int piece = 1; piece < kMaxKCluster; ++piece) {
+        if (piece < s.splits) terms[0][i] += terms[piece][i];
+      }
+    }
+    T* const d = p.d_at(item.batch, tile_row + row, col);
+    const bool together = p.d_col == 1 && col + kVector <= p.n && reinterpret_cast<std::uintptr_t>(d) % 4 == 0;
+#pragma unroll
+    for (int i = 0; i < kVector; i += 2) {
+      T pair[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if (col + i + j < p.n) pair[j] = p.finish(item.batch, tile_row + row, col + i + j, terms[0][i + j]);
+      }
+      if (together) {
+        *reinterpret_cast<std::uint32_t*>(d + i) =
+            static_cast<std::uint32_t>(pair[0].bits) | static_cast<std::uint32_t>(pair[1].bits) << 16;
+      } else {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          if (col + i + j < p.n) pmpp::store(d + (i + j) * p.d_col, pair[j]);
+        }
+      }
+    }
+  }
 }
 
 // ---- the kernel ---------------------------------------------------------------------------------------------------
@@ -419,11 +509,12 @@ __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTil
   const auto first = static_cast<std::int32_t>(blockIdx.x), step = static_cast<std::int32_t>(gridDim.x);
   constexpr int kConsumers = wgmma_consumers(kTile);
   constexpr bool kRebalance = kConsumers == 2;
+  constexpr bool kInCluster = splits_in_cluster(kTile);
 
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kTile.stages; ++stage) {
       cuda::ptx::mbarrier_init(shared.full(stage), 1);
-      cuda::ptx::mbarrier_init(shared.empty(stage), kConsumers * kTile.cluster);
+      cuda::ptx::mbarrier_init(shared.empty(stage), kConsumers * (kInCluster ? 1 : kTile.cluster));
     }
     cuda::ptx::fence_mbarrier_init(cuda::ptx::sem_release, cuda::ptx::scope_cluster);
   }
@@ -433,19 +524,27 @@ __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTil
   } else {
     __syncthreads();
   }
+  if (s.splits > 1 && !kInCluster) ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
 
   if (threadIdx.x < kWarpgroup) {
     if constexpr (kRebalance) ptx::setmaxnreg_dec<kProducerRegisters>();
     if (threadIdx.x == 0) {
-      produce<T, kTile, kTransA, kTransB>(args, shared, first, step, items, first % kTile.cluster);
+      const std::uint32_t rank = kTile.cluster > 1 ? first % kTile.cluster : 0;
+      produce<T, kTile, kTransA, kTransB>(args, shared, first, step, items, rank);
     }
+    if constexpr (kInCluster) exchange_barrier();
   } else {
     if constexpr (kRebalance) ptx::setmaxnreg_inc<kConsumerRegisters>();
-    consume<T, kTile, kTransA, kTransB>(args, shared, first, step, items, threadIdx.x / kWarpgroup - 1);
+    const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
+    if constexpr (kInCluster) {
+      consume_piece<T, kTile, kTransA, kTransB>(args, shared, first, consumer);
+    } else {
+      consume<T, kTile, kTransA, kTransB>(args, shared, first, step, items, consumer);
+    }
   }
-  if constexpr (kTile.cluster > 1) {
-    // A block must not end while another still arrives at its barriers or loads into it.
+  if constexpr (kTile.cluster != 1) {
+    // A block must not end while another still arrives at its barriers, loads into it or reads its sums.
     cuda::ptx::barrier_cluster_arrive();
     cuda::ptx::barrier_cluster_wait();
   }

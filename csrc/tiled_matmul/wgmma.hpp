@@ -6,10 +6,12 @@
 namespace pmpp::matmul {
 
 // An output tile of m x n, 64 of k at a time through `stages` buffers. `cluster` blocks, one below the other, share each
-// tile of b. `per_sm` blocks are meant to be resident on a multiprocessor.
+// tile of b. `per_sm` blocks are meant to be resident on a multiprocessor. Where cluster is 0 it is the plan's: its
+// blocks work on pieces of k of one tile, and add up their sums through each other's shared memory.
 struct WgmmaTile {
   int m, n, stages, cluster, per_sm;
 };
+inline constexpr int kMaxKCluster = 8;  // the largest cluster that every GPU of sm_90 runs
 
 inline constexpr int kWgmmaK = 64;
 
@@ -24,12 +26,17 @@ inline constexpr WgmmaTile kWgmmaTiles[] = {
     {128, 64, 8, 1, 1},   // 6
     {64, 128, 4, 1, 2},   // 7
     {64, 64, 6, 1, 2},    // 8
+    {128, 128, 6, 0, 1},  // 9
+    {128, 64, 4, 0, 2},   // 10
+    {64, 128, 4, 0, 2},   // 11
+    {64, 64, 6, 0, 2},    // 12
 };
 inline constexpr int kWgmmaTileCount = sizeof(kWgmmaTiles) / sizeof(kWgmmaTiles[0]);
 
 // Each warpgroup of 128 threads multiplies 64 rows; one more loads.
 constexpr int wgmma_consumers(const WgmmaTile& tile) { return tile.m / 64; }
 constexpr int wgmma_threads(const WgmmaTile& tile) { return 128 * (wgmma_consumers(tile) + 1); }
+constexpr bool splits_in_cluster(const WgmmaTile& tile) { return tile.cluster == 0; }
 constexpr int wgmma_stage_bytes(const WgmmaTile& tile) { return (tile.m + tile.n) * kWgmmaK * 2; }
 // Columns that the epilogue stages at a time, in boxes of 64.
 constexpr int wgmma_staged_columns(const WgmmaTile& tile) { return tile.n % 128 == 0 ? 128 : 64; }
@@ -38,10 +45,15 @@ constexpr int wgmma_shared_bytes(const WgmmaTile& tile) {
   return tile.stages * wgmma_stage_bytes(tile) + wgmma_staging_bytes(tile) + 2 * tile.stages * 8;
 }
 
+// Floats between rows of the sums that the blocks of a cluster exchange: 8 more than a row has, so that the 8 rows that
+// a warp writes at once lie in different banks.
+constexpr int exchange_pitch(const WgmmaTile& tile) { return tile.n + 8; }
+
 // 227 KiB are there for a block of sm_90, and 1 KiB of the 228 of a multiprocessor is taken for each block.
 static_assert([] {
   for (const WgmmaTile& tile : kWgmmaTiles) {
     if (wgmma_shared_bytes(tile) > 227 * 1024 || tile.per_sm * (wgmma_shared_bytes(tile) + 1024) > 228 * 1024) return false;
+    if (tile.m * exchange_pitch(tile) * 4 > tile.stages * wgmma_stage_bytes(tile)) return false;
   }
   return true;
 }());
