@@ -71,12 +71,12 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   const void* a_data = p.a.data;
   const void* b_data = p.b.data;
   cudaError_t error = cudaSuccess;
-  if (a.is_packed) {
+  if (plan.is_a_packed) {
     void* const to = workspace + offsets.packed_a;
     error = pack_operand(p, p.a, a, p.m, p.a.row_stride, p.a.col_stride, device, to, stream);
     a_data = to;
   }
-  if (error == cudaSuccess && b.is_packed) {
+  if (error == cudaSuccess && plan.is_b_packed) {
     void* const to = workspace + offsets.packed_b;
     error = pack_operand(p, p.b, b, p.n, p.b.col_stride, p.b.row_stride, device, to, stream);
     b_data = to;
@@ -85,8 +85,8 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
 
   WgmmaArguments<T> arguments = {};
   arguments.problem = make_arguments<T>(p);
-  error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m);
-  if (error == cudaSuccess) error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n / std::max(tile.cluster, 1));
+  if (!plan.is_a_realigned) error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m);
+  if (error == cudaSuccess && !plan.is_b_realigned) error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n / std::max(tile.cluster, 1));
   WgmmaSchedule& s = arguments.schedule;
   const bool has_partial = plan.splits > 1 && !splits_in_cluster(tile);
   s.store_by_tma = plan.splits == 1 && stores_by_tma(p);
@@ -99,6 +99,8 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, kWgmmaK));
   s.split_blocks = static_cast<std::int32_t>(plan.split_k / kWgmmaK);
   s.group = kGroup;
+  s.a_realigned = plan.is_a_realigned;
+  s.b_realigned = plan.is_b_realigned;
   s.a_batched = a.is_batched;
   s.b_batched = b.is_batched;
   s.partial = has_partial ? reinterpret_cast<float*>(workspace) : nullptr;

@@ -36,7 +36,9 @@ struct Plan {
   int splits = 1;            // pieces of k, each summed by blocks of its own
   std::int64_t split_k = 0;  // k of a piece but the last, a multiple of tile_k
   int cluster = 1;           // wgmma: blocks that share operands
-  bool is_a_packed = false, is_b_packed = false;  // wgmma: copied first, because TMA cannot address the operand
+  // wgmma: an operand that TMA cannot address is copied first, or brought in by way of registers.
+  bool is_a_packed = false, is_b_packed = false;
+  bool is_a_realigned = false, is_b_realigned = false;
   std::int64_t tasks = 0;                         // CPU: independent pieces of work
 };
 

@@ -25,7 +25,7 @@ struct TileCost {
 };
 constexpr TileCost kWgmmaCosts[kWgmmaTileCount] = {
     {0.74, 2.0}, {0.76, 2.0}, {0.60, 1.8}, {0.38, 1.5}, {0.39, 1.5}, {0.45, 1.6}, {0.28, 1.3}, {0.48, 1.5}, {0.31, 1.3},
-    {0.39, 2.5}, {0.48, 2.3}, {0.48, 2.3}, {0.31, 2.0},
+    {0.39, 2.5}, {0.48, 2.3}, {0.48, 2.3}, {0.31, 2.0}, {0.50, 2.5}, {0.40, 2.3}, {0.50, 2.3},
 };
 constexpr double kLaunchUs = 2.5;         // of a kernel behind another
 constexpr double kBytesPerUs = 3.6e6;     // of device memory, streaming
@@ -45,9 +45,10 @@ OperandView view(const Operand& operand, std::int64_t lines, std::int64_t k, std
       (!result.is_batched || (operand.batch_stride % kTmaElements == 0 && operand.batch_stride < kMaxPitch));
   const bool k_major = (k_stride == 1 || k == 1) && fits(k, lines, line_stride);
   const bool mn_major = (line_stride == 1 || lines == 1) && fits(lines, k, k_stride);
-  result.is_packed = !aligned || !(k_major || mn_major);
-  if (result.is_packed) {
-    result.is_mn_major = k_stride != 1 && line_stride < k_stride;
+  result.is_addressable = aligned && (k_major || mn_major);
+  result.has_unit_stride = k_stride == 1 || line_stride == 1;
+  if (!result.is_addressable) {
+    result.is_mn_major = k_stride != 1 && (line_stride == 1 || line_stride < k_stride);
     const std::int64_t length = result.is_mn_major ? lines : k;
     result.pitch = round_up(length, kPackedPitch);
     result.batch_pitch = result.pitch * (result.is_mn_major ? k : lines);
@@ -63,7 +64,6 @@ OperandView view(const Operand& operand, std::int64_t lines, std::int64_t k, std
 }
 
 std::int64_t packed_bytes(const OperandView& v, std::int64_t lines, std::int64_t k, std::int64_t batch) {
-  if (!v.is_packed) return 0;
   return v.pitch * (v.is_mn_major ? k : lines) * (v.is_batched ? batch : 1) * kElementBytes;
 }
 
@@ -98,8 +98,12 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   plan.cluster = in_cluster ? static_cast<int>(splits) : tile.cluster;
   plan.splits = static_cast<int>(splits);
   plan.split_k = split_blocks * kWgmmaK;
-  plan.is_a_packed = view_a(p).is_packed;
-  plan.is_b_packed = view_b(p).is_packed;
+  const OperandView a = view_a(p), b = view_b(p);
+  plan.is_a_realigned = tile.realigns && !a.is_addressable && a.has_unit_stride;
+  plan.is_b_realigned = tile.realigns && !b.is_addressable && b.has_unit_stride;
+  if (tile.realigns && !plan.is_a_realigned && !plan.is_b_realigned) return std::nullopt;
+  plan.is_a_packed = !a.is_addressable && !plan.is_a_realigned;
+  plan.is_b_packed = !b.is_addressable && !plan.is_b_realigned;
   // Persistent blocks, as many as are resident at once; but a cluster over k does one tile.
   plan.grid[0] = in_cluster ? items : std::min<std::int64_t>(items, device.sm_count / tile.cluster * tile.cluster * tile.per_sm);
   plan.grid[1] = plan.grid[2] = 1;
@@ -110,8 +114,8 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   return plan;
 }
 
-// Estimated microseconds of a plan without its packing, which is the same for all: waves of tiles, or the memory's time
-// for the operands and the result, whichever is longer, and the second pass over partial sums.
+// Estimated microseconds of a plan: waves of tiles, or the memory's time for the operands and the result, whichever is
+// longer; copies of operands, and the second pass over partial sums.
 double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
   const WgmmaTile& tile = kWgmmaTiles[plan.config];
   const TileCost& tile_cost = kWgmmaCosts[plan.config];
@@ -130,6 +134,8 @@ double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
   // Few blocks cannot keep the memory busy: each has its stages in flight.
   const double busy = std::min(1.0, items / (0.75 * device.sm_count));
   double total = kLaunchUs + std::max(compute, memory / busy);
+  if (plan.is_a_packed) total += kPackLaunchUs + a * 2 * kElementBytes / kBytesPerUs;
+  if (plan.is_b_packed) total += kPackLaunchUs + b * 2 * kElementBytes / kBytesPerUs;
   if (plan.splits > 1 && !splits_in_cluster(tile)) total += kLaunchUs + d * 4.0 * (plan.splits * 2) / kCachedBytesPerUs;
   return total;
 }
@@ -166,9 +172,9 @@ WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan) {
   WgmmaWorkspace w;
   if (plan.splits > 1 && !splits_in_cluster(kWgmmaTiles[plan.config])) w.bytes = round_up(p.m * p.n * p.batch * plan.splits * 4, kAlignment);
   w.packed_a = w.bytes;
-  w.bytes += round_up(packed_bytes(view_a(p), p.m, p.k, p.batch), kAlignment);
+  if (plan.is_a_packed) w.bytes += round_up(packed_bytes(view_a(p), p.m, p.k, p.batch), kAlignment);
   w.packed_b = w.bytes;
-  w.bytes += round_up(packed_bytes(view_b(p), p.n, p.k, p.batch), kAlignment);
+  if (plan.is_b_packed) w.bytes += round_up(packed_bytes(view_b(p), p.n, p.k, p.batch), kAlignment);
   return w;
 }
 

@@ -17,9 +17,10 @@ Problem wgmma_problem(const Problem& problem);
 // How the kernel reads an operand of `lines` (m or n) by k: lines of k, or (mn_major) k of lines.
 struct OperandView {
   bool is_mn_major = false;
-  bool is_packed = false;   // TMA cannot address the operand itself: it is copied into the workspace first
+  bool is_addressable = true;  // by TMA
+  bool has_unit_stride = true;
   bool is_batched = false;  // otherwise one matrix serves the whole batch
-  std::int64_t pitch = 0, batch_pitch = 0;  // elements
+  std::int64_t pitch = 0, batch_pitch = 0;  // elements; of the copy where the operand is not addressable
 };
 OperandView view_a(const Problem& problem);
 OperandView view_b(const Problem& problem);

@@ -5,8 +5,11 @@
 // they lie: a with k contiguous or (kTransA) with m, b with k contiguous or (kTransB) with n. The blocks of a cluster
 // work on tiles below each other, and each loads its share of their common tile of b into all of them.
 //
-// Barriers, for each stage: `full`, one arrival by the loading thread, which expects the bytes of both tiles; waited on
-// by the multiplying warpgroups. `empty`, one arrival by each multiplying warpgroup of each block of the cluster when
+// Where TMA cannot address an operand, the tiles that realign have a second loading warpgroup, whose threads and those of
+// the first bring it in by way of registers, beside the TMA of the other operand.
+//
+// Barriers, for each stage: `full`, one arrival by the loading thread, which expects the bytes of both tiles, and where
+// operands are realigned one by each loading warp; waited on by the multiplying warpgroups. `empty`, one arrival by each multiplying warpgroup of each block of the cluster when
 // its wgmma have read the stage; waited on by the loading thread. Named barrier 1 + i: warpgroup i around its staging.
 //
 // Epilogue: the accumulators, scaled and added to c, are rounded once, staged in the 128-byte swizzle and stored by TMA
@@ -25,6 +28,7 @@
 #include "csrc/ptx/wgmma.cuh"
 #include "csrc/tiled_matmul/problem.hpp"
 #include "csrc/tiled_matmul/wgmma.hpp"
+#include "csrc/tiled_matmul/wgmma_realign.cuh"
 #include "csrc/tma/tensor_map.hpp"
 
 namespace pmpp::matmul {
@@ -149,6 +153,56 @@ __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const Wgm
                                         a_batch, 0);
       load_operand<kTransB, kTile.n, splits_in_cluster(kTile) ? 1 : kTile.cluster>(shared.b(ring.stage), args.b, full, item.col_tile * kTile.n,
                                                     block * kWgmmaK, b_batch, rank);
+      ring.advance();
+    }
+  }
+}
+
+// All threads of both loading warpgroups.
+template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
+__device__ __forceinline__ void produce_realigned(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
+                                                  std::int32_t first, std::int32_t step, std::int32_t items) {
+  const WgmmaSchedule& s = args.schedule;
+  const Arguments<T>& p = args.problem;
+  const int bytes = (s.a_realigned ? 0 : kTile.m * kWgmmaK * 2) + (s.b_realigned ? 0 : kTile.n * kWgmmaK * 2);
+  RealigningLoader<kTile.m, kTransA> a;
+  RealigningLoader<kTile.n, kTransB> b;
+  Ring<kTile.stages> ring;
+  for (std::int32_t index = first; index < items; index += step) {
+    const WorkItem item = work_item<false>(s, index);
+    const int begin = item.split * s.split_blocks;
+    const int end = min(begin + s.split_blocks, s.k_blocks);
+    // The last step of a piece of k must not read on into the next.
+    const int k = static_cast<int>(min(p.k, std::int64_t{end} * kWgmmaK) - std::int64_t{begin} * kWgmmaK);
+    const std::int64_t row = std::int64_t{item.row_tile} * kTile.m, col = std::int64_t{item.col_tile} * kTile.n;
+    const std::int64_t k0 = std::int64_t{begin} * kWgmmaK;
+    if (s.a_realigned) {
+      a.start(p.a + item.batch * p.a_batch + row * p.a_row + k0 * p.a_col, kTransA ? p.a_col : p.a_row, p.m - row, k);
+    }
+    if (s.b_realigned) {
+      b.start(p.b + item.batch * p.b_batch + col * p.b_col + k0 * p.b_row, kTransB ? p.b_row : p.b_col, p.n - col, k);
+    }
+    for (int block = begin; block < end; ++block) {
+      wait(shared.empty(ring.stage), ring.phase ^ 1);
+      std::uint64_t* const full = shared.full(ring.stage);
+      if (threadIdx.x == 0) {
+        cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta, cuda::ptx::space_shared,
+                                             full, bytes);
+        if (!s.a_realigned) {
+          load_operand<kTransA, kTile.m, 1>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m,
+                                            block * kWgmmaK, s.a_batched ? item.batch : 0, 0);
+        }
+        if (!s.b_realigned) {
+          load_operand<kTransB, kTile.n, 1>(shared.b(ring.stage), args.b, full, item.col_tile * kTile.n,
+                                            block * kWgmmaK, s.b_batched ? item.batch : 0, 0);
+        }
+      }
+      if (s.a_realigned) a.advance(shared.a(ring.stage));
+      if (s.b_realigned) b.advance(shared.b(ring.stage));
+      // wgmma reads through the asynchronous proxy what was written here through the generic one.
+      cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) cuda::ptx::mbarrier_arrive(full);
       ring.advance();
     }
   }
@@ -508,12 +562,14 @@ __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTil
   const std::int32_t items = s.row_tiles * s.col_tiles * s.splits * s.batch;
   const auto first = static_cast<std::int32_t>(blockIdx.x), step = static_cast<std::int32_t>(gridDim.x);
   constexpr int kConsumers = wgmma_consumers(kTile);
-  constexpr bool kRebalance = kConsumers == 2;
+  // Registers can only go to the multiplying warpgroups where a block has the multiprocessor to itself.
+  constexpr bool kRebalance = kConsumers == 2 && kTile.per_sm == 1 && !kTile.realigns;
+  constexpr int kProducers = wgmma_producers(kTile);
   constexpr bool kInCluster = splits_in_cluster(kTile);
 
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kTile.stages; ++stage) {
-      cuda::ptx::mbarrier_init(shared.full(stage), 1);
+      cuda::ptx::mbarrier_init(shared.full(stage), 1 + (kTile.realigns ? kRealignWarps : 0));
       cuda::ptx::mbarrier_init(shared.empty(stage), kConsumers * (kInCluster ? 1 : kTile.cluster));
     }
     cuda::ptx::fence_mbarrier_init(cuda::ptx::sem_release, cuda::ptx::scope_cluster);
@@ -527,16 +583,18 @@ __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTil
   if (s.splits > 1 && !kInCluster) ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
 
-  if (threadIdx.x < kWarpgroup) {
+  if (threadIdx.x < kProducers * kWarpgroup) {
     if constexpr (kRebalance) ptx::setmaxnreg_dec<kProducerRegisters>();
-    if (threadIdx.x == 0) {
+    if constexpr (kTile.realigns) {
+      produce_realigned<T, kTile, kTransA, kTransB>(args, shared, first, step, items);
+    } else if (threadIdx.x == 0) {
       const std::uint32_t rank = kTile.cluster > 1 ? first % kTile.cluster : 0;
       produce<T, kTile, kTransA, kTransB>(args, shared, first, step, items, rank);
     }
     if constexpr (kInCluster) exchange_barrier();
   } else {
     if constexpr (kRebalance) ptx::setmaxnreg_inc<kConsumerRegisters>();
-    const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
+    const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup - kProducers;
     if constexpr (kInCluster) {
       consume_piece<T, kTile, kTransA, kTransB>(args, shared, first, consumer);
     } else {

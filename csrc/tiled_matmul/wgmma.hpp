@@ -8,8 +8,10 @@ namespace pmpp::matmul {
 // An output tile of m x n, 64 of k at a time through `stages` buffers. `cluster` blocks, one below the other, share each
 // tile of b. `per_sm` blocks are meant to be resident on a multiprocessor. Where cluster is 0 it is the plan's: its
 // blocks work on pieces of k of one tile, and add up their sums through each other's shared memory.
+// Where it `realigns`, two warpgroups load by way of registers what TMA cannot address (wgmma_realign.cuh).
 struct WgmmaTile {
   int m, n, stages, cluster, per_sm;
+  bool realigns = false;
 };
 inline constexpr int kMaxKCluster = 8;  // the largest cluster that every GPU of sm_90 runs
 
@@ -30,12 +32,16 @@ inline constexpr WgmmaTile kWgmmaTiles[] = {
     {128, 64, 4, 0, 2},   // 10
     {64, 128, 4, 0, 2},   // 11
     {64, 64, 6, 0, 2},    // 12
+    {128, 128, 5, 1, 1, true},  // 13
+    {64, 128, 5, 1, 1, true},   // 14
+    {64, 64, 5, 1, 2, true},    // 15
 };
 inline constexpr int kWgmmaTileCount = sizeof(kWgmmaTiles) / sizeof(kWgmmaTiles[0]);
 
-// Each warpgroup of 128 threads multiplies 64 rows; one more loads.
+// Each warpgroup of 128 threads multiplies 64 rows; one or two more load.
 constexpr int wgmma_consumers(const WgmmaTile& tile) { return tile.m / 64; }
-constexpr int wgmma_threads(const WgmmaTile& tile) { return 128 * (wgmma_consumers(tile) + 1); }
+constexpr int wgmma_producers(const WgmmaTile& tile) { return tile.realigns ? 2 : 1; }
+constexpr int wgmma_threads(const WgmmaTile& tile) { return 128 * (wgmma_consumers(tile) + wgmma_producers(tile)); }
 constexpr bool splits_in_cluster(const WgmmaTile& tile) { return tile.cluster == 0; }
 constexpr int wgmma_stage_bytes(const WgmmaTile& tile) { return (tile.m + tile.n) * kWgmmaK * 2; }
 // Columns that the epilogue stages at a time, in boxes of 64.
@@ -65,6 +71,7 @@ struct WgmmaSchedule {
   std::int32_t k_blocks = 0, split_blocks = 0;  // steps of 64 of k: all, and of one piece
   std::int32_t group = 0;                       // rows of tiles that are walked together, so that their operands stay in L2
   std::int32_t store_by_tma = 0;
+  std::int32_t a_realigned = 0, b_realigned = 0;
   std::int32_t a_batched = 0, b_batched = 0;  // 0: one matrix for the whole batch
   float* partial = nullptr;                   // with splits > 1: float32 sums [split][batch][m][n]
 };
