@@ -233,8 +233,7 @@ void tiled_matmul_with_plan(const MatmulBackend& backend, const at::Tensor& a, c
                             c10::string_view algorithm, std::int64_t index, const std::optional<at::Tensor>& c,
                             const at::Scalar& alpha, const at::Scalar& beta, at::Tensor& out) {
   const matmul::Problem problem = batched_problem(a, b, c, alpha, beta, out);
-  const std::vector<matmul::Plan> plans =
-      matmul::plans(problem, backend.facts(a.device()), check_algorithm(algorithm));
+  const std::vector<matmul::Plan> plans = matmul::plans(problem, backend.facts(a.device()), check_algorithm(algorithm));
   TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(plans.size()), kOp, ": there are ", plans.size(),
                     " plans of ", algorithm, ", and no number ", index);
   backend.run(plans[index], problem, out.device());

@@ -6,7 +6,8 @@
 // chunks in flight, of one row where rows are long (across), else of as many rows. It writes aligned chunks, and reads
 // the one or two aligned chunks of the source that they lie in. All are read before the first is shifted, or each would
 // wait for the one before (bfloat16, 1024 x 50,257 on an H200: 143 us, where a copy takes 55). The ends of a row go
-// element by element, for the same reason all read before the first is written. Rows on grid.x, chunks of a row on y, batch on z; each axis strides on where the grid was clamped.
+// element by element, for the same reason all read before the first is written. Rows on grid.x, chunks of a row on y,
+// batch on z; each axis strides on where the grid was clamped.
 //
 // Of the first and the last chunk of rows only what belongs to the matrix is touched.
 // Precondition: unit stride along rows on both sides (in_row = out_col = 1).

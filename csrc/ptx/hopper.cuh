@@ -21,7 +21,8 @@ __device__ __forceinline__ void setmaxnreg_dec() {
 
 // mbarrier.arrive at the same barrier of another block of the cluster. cuda::ptx has it with .release.cluster alone,
 // which the compiler turns into a fence of the whole GPU before every arrival: 8192 x 8192 x 8192 at .57 of cuBLAS
-// instead of .88. What is handed back here was only read, through the asynchronous proxy, so nothing has to be released.
+// instead of .88. What is handed back here was only read, through the asynchronous proxy, so nothing has to be
+// released.
 __device__ __forceinline__ void mbarrier_arrive_remote(std::uint64_t* barrier, std::uint32_t block) {
   asm volatile(
       "{\n"
@@ -40,8 +41,8 @@ __device__ __forceinline__ void stmatrix_x4(std::uint32_t address, const std::ui
                : "memory");
 }
 
-// griddepcontrol.wait: until the kernel before, which this one may have been started beside, has finished and its writes
-// are visible.
+// griddepcontrol.wait: until the kernel before, which this one may have been started beside, has finished and its
+// writes are visible.
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // griddepcontrol.launch_dependents: lets the kernel behind start its blocks as soon as there is room.

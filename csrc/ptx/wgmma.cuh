@@ -18,8 +18,8 @@ __device__ __forceinline__ void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// A matrix in shared memory in the 128-byte swizzle ("Matrix Descriptor Format"): its address, a multiple of 16, and the
-// distances in bytes between its 64-element columns of tiles (leading) and its 8-row groups (stride).
+// A matrix in shared memory in the 128-byte swizzle ("Matrix Descriptor Format"): its address, a multiple of 16, and
+// the distances in bytes between its 64-element columns of tiles (leading) and its 8-row groups (stride).
 __device__ __forceinline__ std::uint64_t wgmma_descriptor(std::uint32_t address, int leading_bytes, int stride_bytes) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
   return static_cast<std::uint64_t>((address & 0x3ffff) >> 4) | static_cast<std::uint64_t>(leading_bytes >> 4) << 16 |

@@ -86,7 +86,8 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   WgmmaArguments<T> arguments = {};
   arguments.problem = make_arguments<T>(p);
   if (!plan.is_a_realigned) error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m);
-  if (error == cudaSuccess && !plan.is_b_realigned) error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n / std::max(tile.cluster, 1));
+  if (error == cudaSuccess && !plan.is_b_realigned)
+    error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n / std::max(tile.cluster, 1));
   WgmmaSchedule& s = arguments.schedule;
   const bool has_partial = plan.splits > 1 && !splits_in_cluster(tile);
   s.store_by_tma = plan.splits == 1 && stores_by_tma(p);

@@ -1,5 +1,5 @@
-// Starts the wgmma kernel of one dtype and one pair of layouts. Included by one .cu file each, so that they compile side
-// by side.
+// Starts the wgmma kernel of one dtype and one pair of layouts. Included by one .cu file each, so that they compile
+// side by side.
 #pragma once
 
 #include <atomic>
@@ -49,9 +49,11 @@ cudaError_t launch_wgmma_layout(const Plan& plan, const WgmmaArguments<T>& argum
   cudaError_t error = cudaErrorInvalidValue;
   [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
     (void)((plan.config == static_cast<int>(kIndex) &&
-            (error = launch_wgmma_tile<T, static_cast<int>(kIndex), kTransA, kTransB>(plan, arguments, stream), true)) ||
+            (error = launch_wgmma_tile<T, static_cast<int>(kIndex), kTransA, kTransB>(plan, arguments, stream),
+             true)) ||
            ...);
-  }(std::make_index_sequence<kWgmmaTileCount>());
+  }
+  (std::make_index_sequence<kWgmmaTileCount>());
   return error;
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 template <class T>
 cudaError_t launch_reduce_typed(const Problem& problem, const float* partial, int splits, bool may_overlap,
-                          cudaStream_t stream) {
+                                cudaStream_t stream) {
   const Arguments<T> arguments = make_arguments<T>(problem);
   const std::int64_t total = problem.batch * problem.m * problem.n;
   const auto blocks = static_cast<unsigned>(ceil_div(total, kReduceThreads * kReduceElements));

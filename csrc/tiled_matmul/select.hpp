@@ -15,8 +15,8 @@ namespace pmpp::matmul {
 // The steps of the ladder; kAuto asks for the fastest.
 enum class Algorithm : std::uint8_t { kAuto, kNaive, kTiled, kTiledDynamic, kMma, kWgmma, kBlocked };
 
-inline constexpr Algorithm kAllAlgorithms[] = {Algorithm::kAuto, Algorithm::kNaive, Algorithm::kTiled,
-                                               Algorithm::kTiledDynamic, Algorithm::kMma, Algorithm::kWgmma,
+inline constexpr Algorithm kAllAlgorithms[] = {Algorithm::kAuto,         Algorithm::kNaive, Algorithm::kTiled,
+                                               Algorithm::kTiledDynamic, Algorithm::kMma,   Algorithm::kWgmma,
                                                Algorithm::kBlocked};
 
 const char* algorithm_name(Algorithm algorithm);
@@ -39,7 +39,7 @@ struct Plan {
   // wgmma: an operand that TMA cannot address is copied first, or brought in by way of registers.
   bool is_a_packed = false, is_b_packed = false;
   bool is_a_realigned = false, is_b_realigned = false;
-  std::int64_t tasks = 0;                         // CPU: independent pieces of work
+  std::int64_t tasks = 0;  // CPU: independent pieces of work
 };
 
 // One line, e.g. "tiled 16x16x16 grid 64x64x1 block 16x16 shared 0", or with what only some algorithms have,

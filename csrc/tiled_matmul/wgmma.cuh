@@ -1,16 +1,17 @@
 // wgmma: 16-bit floats through the tensor cores of sm_90a, operands loaded by the tensor memory accelerator (TMA).
 //
-// Tiling: persistent blocks walk over output tiles of m x n; k goes by in steps of 64 through a ring of stages in shared
-// memory. Warpgroup 0 loads (one thread of it), each further one multiplies 64 rows of the tile. Operands are read where
-// they lie: a with k contiguous or (kTransA) with m, b with k contiguous or (kTransB) with n. The blocks of a cluster
-// work on tiles below each other, and each loads its share of their common tile of b into all of them.
+// Tiling: persistent blocks walk over output tiles of m x n; k goes by in steps of 64 through a ring of stages in
+// shared memory. Warpgroup 0 loads (one thread of it), each further one multiplies 64 rows of the tile. Operands are
+// read where they lie: a with k contiguous or (kTransA) with m, b with k contiguous or (kTransB) with n. The blocks of
+// a cluster work on tiles below each other, and each loads its share of their common tile of b into all of them.
 //
-// Where TMA cannot address an operand, the tiles that realign have a second loading warpgroup, whose threads and those of
-// the first bring it in by way of registers, beside the TMA of the other operand.
+// Where TMA cannot address an operand, the tiles that realign have a second loading warpgroup, whose threads and those
+// of the first bring it in by way of registers, beside the TMA of the other operand.
 //
 // Barriers, for each stage: `full`, one arrival by the loading thread, which expects the bytes of both tiles, and where
-// operands are realigned one by each loading warp; waited on by the multiplying warpgroups. `empty`, one arrival by each multiplying warpgroup of each block of the cluster when
-// its wgmma have read the stage; waited on by the loading thread. Named barrier 1 + i: warpgroup i around its staging.
+// operands are realigned one by each loading warp; waited on by the multiplying warpgroups. `empty`, one arrival by
+// each multiplying warpgroup of each block of the cluster when its wgmma have read the stage; waited on by the loading
+// thread. Named barrier 1 + i: warpgroup i around its staging.
 //
 // Epilogue: the accumulators, scaled and added to c, are rounded once, staged in the 128-byte swizzle and stored by TMA
 // while the next tile is multiplied; where TMA cannot address d, by the threads. With pieces of k, float32 sums go to
@@ -51,8 +52,9 @@ struct WorkItem {
   std::int32_t row_tile, col_tile, split, batch;
 };
 
-// Work items are numbered piece of k first where those are the blocks of a cluster, then tile, (else) piece of k, batch.
-// Grouped raster: down the rows of a group, then on to the next column. The blocks of a cluster get neighbouring rows.
+// Work items are numbered piece of k first where those are the blocks of a cluster, then tile, (else) piece of k,
+// batch. Grouped raster: down the rows of a group, then on to the next column. The blocks of a cluster get neighbouring
+// rows.
 template <bool kInCluster>
 __device__ __forceinline__ WorkItem work_item(const WgmmaSchedule& s, std::int32_t index) {
   const std::int32_t tiles = s.row_tiles * s.col_tiles;
@@ -151,8 +153,8 @@ __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const Wgm
                                            wgmma_stage_bytes(kTile));
       load_operand<kTransA, kTile.m, 1>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m, block * kWgmmaK,
                                         a_batch, 0);
-      load_operand<kTransB, kTile.n, splits_in_cluster(kTile) ? 1 : kTile.cluster>(shared.b(ring.stage), args.b, full, item.col_tile * kTile.n,
-                                                    block * kWgmmaK, b_batch, rank);
+      load_operand<kTransB, kTile.n, splits_in_cluster(kTile) ? 1 : kTile.cluster>(
+          shared.b(ring.stage), args.b, full, item.col_tile * kTile.n, block * kWgmmaK, b_batch, rank);
       ring.advance();
     }
   }

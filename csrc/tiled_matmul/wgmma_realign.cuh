@@ -33,8 +33,8 @@ __device__ __forceinline__ uint4 keep_elements(uint4 chunk, int count) {
 template <int kLines, bool kTrans>
 class RealigningLoader {
   static constexpr int kGroups = kLines / 32;
-  static constexpr int kBoxes = kTrans ? kLines / 64 : 1;      // pieces of a line
-  static constexpr int kLineStep = 32 / kBoxes;                // lines between the groups of a lane
+  static constexpr int kBoxes = kTrans ? kLines / 64 : 1;  // pieces of a line
+  static constexpr int kLineStep = 32 / kBoxes;            // lines between the groups of a lane
   static_assert(kLines % 64 == 0 && kBoxes <= 4);
 
  public:
@@ -89,7 +89,7 @@ class RealigningLoader {
     if (offset_ != 0 && elements > 8 - static_cast<int>(offset_ / 2)) high_[i] = __ldg(word + 1);
   }
 
-  std::uintptr_t at_;  // the aligned word of the lane's first chunk in the step to be read
+  std::uintptr_t at_;                 // the aligned word of the lane's first chunk in the step to be read
   std::int64_t group_step_, k_step_;  // bytes
   int line_, first_;                  // of the first chunk: its line, and its first element in it
   int mn_left_, k_left_;              // inside, of the step to be read

@@ -55,7 +55,8 @@ void execute(const Plan& plan, MatmulData& data) {
   problem.b.data = b.at(data.b.offset_bytes());
   problem.c.data = c.at(data.c.offset_bytes());
   problem.d.data = d.at(data.d.offset_bytes());
-  PMPP_ASSERT_CUDA(matmul::launch(plan, problem, test::current_device_facts(), workspace.at(0), nullptr)) << to_string(plan);
+  PMPP_ASSERT_CUDA(matmul::launch(plan, problem, test::current_device_facts(), workspace.at(0), nullptr))
+      << to_string(plan);
   PMPP_ASSERT_CUDA(cudaDeviceSynchronize()) << to_string(plan) << " " << to_string(problem);
   d.read(data.d.storage);
 }
@@ -360,7 +361,8 @@ TEST_P(CudaMma, MisalignedOperandsAreRefused) {
   problem.a.data = memory.at(0);
   problem.b.data = memory.at(2);
   problem.d.data = memory.at(2048);
-  EXPECT_EQ(matmul::launch(plans[0], problem, test::current_device_facts(), nullptr, nullptr), cudaErrorMisalignedAddress);
+  EXPECT_EQ(matmul::launch(plans[0], problem, test::current_device_facts(), nullptr, nullptr),
+            cudaErrorMisalignedAddress);
 }
 
 }  // namespace
