@@ -54,7 +54,8 @@ Execute on_cuda(const Variant& variant) {
     problem.b.data = b.at(data.b.offset_bytes());
     problem.c.data = c.at(data.c.offset_bytes());
     problem.d.data = d.at(data.d.offset_bytes());
-    PMPP_ASSERT_CUDA(matmul::launch(*plan, problem, test::current_device_facts(), workspace.at(0), nullptr)) << to_string(problem);
+    PMPP_ASSERT_CUDA(matmul::launch(*plan, problem, test::current_device_facts(), workspace.at(0), nullptr))
+        << to_string(problem);
     PMPP_ASSERT_CUDA(cudaDeviceSynchronize()) << to_string(*plan) << " " << to_string(problem);
     d.read(data.d.storage);
   };
