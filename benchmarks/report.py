@@ -362,21 +362,21 @@ def _is_odd_in_k_sweep(record: Record) -> bool:
     return _is_in_k_sweep(record) and record["k"] % 2 == 1
 
 
-def _is_mma_square(record: Record) -> bool:
+def _is_square_by(record: Record, algorithm: str) -> bool:
     plain = record["mode"] == "call" and record["layout"] == "NN" and record["offset"] == 0
-    square = _sides(record) == (4096, 4096, 4096)
-    return bool(plain and square and record["algorithm"] == "mma" and record["dtype"] in cases.HALF_DTYPES)
+    square = _sides(record) == (4096, 4096, 4096) and record["dtype"] in cases.HALF_DTYPES
+    return bool(plain and square and record["algorithm"] == algorithm)
+
+
+def _is_mma_square(record: Record) -> bool:
+    return _is_square_by(record, "mma")
 
 
 def _matmul_goals(results: Results) -> tuple[Goal, ...]:
     """The goals of 16-bit products; two of them compare records with each other."""
     products = [record for record in results.records if record["op"] == "tiled_matmul"]
     rates = {record["k"]: flops_of(record) / record["ours_us"] for record in products if _is_in_k_sweep(record)}
-    squares = {
-        record["dtype"]: record["ours_us"]
-        for record in products
-        if _is_mma_square(record | {"algorithm": "mma"}) and record["algorithm"] == "wgmma"
-    }
+    squares = {record["dtype"]: record["ours_us"] for record in products if _is_square_by(record, "wgmma")}
 
     def part_of_aligned(record: Record) -> float | None:
         aligned = rates.get(-(-record["k"] // 64) * 64)
