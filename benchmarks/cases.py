@@ -20,6 +20,7 @@ ELEMENT_SIZES: dict[str, int] = {
     "int64": 8,
 }
 MATMUL_DTYPES: tuple[str, ...] = tuple(ELEMENT_SIZES)
+HALF_DTYPES = ("bfloat16", "float16")
 # One dtype for each element size that a transpose tells apart.
 TRANSPOSE_DTYPES: dict[int, str] = {1: "uint8", 2: "bfloat16", 4: "float32", 8: "float64", 16: "complex128"}
 MATMUL_LAYOUTS = ("NN", "NT", "TN", "TT")  # which operand is a transposed view: a first, then b
@@ -35,6 +36,8 @@ ODD = ((4095, 4097, 4099), (8191, 8191, 8191), (1000, 1000, 1000), (511, 513, 10
 VOCABULARY = ((1024, 50257, 768), (1024, 50257, 4096))
 SKINNY = ((1048576, 64, 64), (64, 64, 1048576), (16, 16, 1048576), (128, 128, 65536))
 FLAT = ((4096, 4096, 64), (8192, 8192, 128))
+# Every k around 4096: what an operand that is not on 16-byte boundaries costs, and what a step of k that is not full.
+K_SWEEP_SIDE, K_SWEEP = 4096, range(4032, 4161)
 MATMUL_GROUPS: dict[str, tuple[tuple[int, int, int], ...]] = {
     "seed": (SEED_SHAPE,),
     "square": SQUARES,
@@ -43,6 +46,21 @@ MATMUL_GROUPS: dict[str, tuple[tuple[int, int, int], ...]] = {
     "vocabulary": VOCABULARY,
     "skinny": SKINNY,
     "flat": FLAT,
+}
+
+# More shapes of the same groups in 16 bits, on CUDA: with these there are several for every goal that report.py judges.
+CUDA_HALF_GROUPS: dict[str, tuple[tuple[int, int, int], ...]] = {
+    "odd": (
+        (255, 255, 255),
+        (257, 383, 511),
+        (1001, 1001, 1001),
+        (1023, 1025, 1027),
+        (2047, 2047, 2047),
+        (2049, 2049, 2049),
+        (4096, 4097, 4096),
+        (4097, 4096, 4096),
+    ),
+    "vocabulary": ((1024, 32003, 4096), (4096, 50257, 1024)),
 }
 
 # (m, n): x is (m, n), the result (n, m).
@@ -76,11 +94,16 @@ CUDA_TRANSPOSE_GROUPS: dict[str, tuple[tuple[int, int], ...]] = {
 
 # The classic kernels and what follows them, each one idea more than the last.
 MATMUL_LADDER = {"cuda": ("naive", "tiled", "tiled_dynamic"), "cpu": ("naive", "blocked")}
+# Steps that only 16-bit floats have.
+HALF_LADDER = {"cuda": ("mma", "wgmma"), "cpu": ()}
 TRANSPOSE_LADDER = {"cuda": ("naive", "shared", "padded", "padded16", "vectorized"), "cpu": ("naive", "blocked")}
 LADDER_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), SEED_SHAPE)
 
 # Every layout and dtype need not meet every shape: these few tell them apart.
 _LAYOUT_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (1000, 1000, 1000), (511, 513, 1025), (16, 4096, 4096))
+# The main squares in 16 bits, in every layout, and one of them with bases one element past an aligned one.
+_HALF_LAYOUT_SHAPES = ((2048, 2048, 2048), (8192, 8192, 8192))
+_HALF_OFFSET_SHAPE = (4096, 4096, 4096)
 _DTYPE_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (511, 513, 1025), SEED_SHAPE)
 _TF32_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (1000, 1000, 1000), (16, 4096, 4096))
 _TRANSPOSE_LAYOUT_SHAPES = ((4096, 4096), (8191, 8193))
@@ -164,12 +187,31 @@ def _with_modes(case: Case, device: str) -> Iterator[Case]:
         yield replace(case, mode="host")
 
 
+def matmul_ladder(device: str, dtype: str) -> tuple[str, ...]:
+    """The steps that a dtype has, in order."""
+    return MATMUL_LADDER[device] + (HALF_LADDER[device] if dtype in HALF_DTYPES else ())
+
+
+def _half_cases() -> Iterator[Case]:
+    """What the goals of 16-bit products need beyond the lists that every dtype shares."""
+    for group, shapes in CUDA_HALF_GROUPS.items():
+        for shape in shapes:
+            yield from _with_modes(_product(group, shape, "bfloat16"), "cuda")
+    for shape in _HALF_LAYOUT_SHAPES:
+        yield from (_product("layout", shape, "bfloat16", layout=layout) for layout in MATMUL_LAYOUTS[1:])
+    for layout in MATMUL_LAYOUTS:
+        yield replace(_product("offset", _HALF_OFFSET_SHAPE, "bfloat16", layout=layout), offset=1)
+    for k in K_SWEEP:
+        if k != K_SWEEP_SIDE:  # that one is a square of the list
+            yield _product("k-sweep", (K_SWEEP_SIDE, K_SWEEP_SIDE, k), "bfloat16")
+
+
 def matmul_cases(device: str) -> list[Case]:
     """All products to measure on "cuda" or "cpu", the most telling first (a run may be cut short)."""
     cases: list[Case] = []
     for dtype in ("float32", "bfloat16"):
         for shape in LADDER_SHAPES:
-            cases += [_product("ladder", shape, dtype, algorithm=name) for name in MATMUL_LADDER[device]]
+            cases += [_product("ladder", shape, dtype, algorithm=name) for name in matmul_ladder(device, dtype)]
     for dtype in ("float32", "bfloat16"):
         for group, shapes in MATMUL_GROUPS.items():
             for shape in shapes:
@@ -182,6 +224,7 @@ def matmul_cases(device: str) -> list[Case]:
             cases += [_product("dtype", shape, dtype) for shape in _DTYPE_SHAPES]
     if device == "cuda":
         cases += [_product("tf32", shape, "float32", precision="tf32") for shape in _TF32_SHAPES]
+        cases += _half_cases()
     return cases
 
 

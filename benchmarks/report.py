@@ -157,7 +157,8 @@ def ladder(results: Results) -> list[str]:
             by_algorithm.setdefault(key, {})[record["algorithm"]] = record
     products = [steps for key, steps in by_algorithm.items() if key[0] == "tiled_matmul"]
     if products:
-        names = [name for name in cases.MATMUL_LADDER[device] if any(name in steps for steps in products)]
+        order = cases.matmul_ladder(device, "bfloat16")
+        names = [name for name in order if any(name in steps for steps in products)]
         names += sorted({name for steps in products for name in steps} - set(names))
         rows = []
         for steps in products:
@@ -265,7 +266,7 @@ def _is_smallest_call(record: Record) -> bool:
 
 @dataclass(frozen=True)
 class Goal:
-    """What `padded_transpose` is to reach on CUDA: a figure of all records that belong to it, at least so large.
+    """What an operator is to reach on CUDA: a figure of all records that belong to it, at least so large.
 
     None for a mean or a worst case that no goal is set for. With `at_most` a smaller figure is better.
     """
@@ -304,16 +305,109 @@ TRANSPOSE_GOALS = (
 )
 
 
-def transpose_goals(results: Results) -> list[str]:
+def _is_half(record: Record) -> bool:
+    """What the goals of 16-bit products speak of: `auto`, timed on the device with its cache cleared."""
+    return bool(record["algorithm"] == "auto" and record["dtype"] in cases.HALF_DTYPES and record["mode"] == "call")
+
+
+def _sides(record: Record) -> tuple[int, int, int]:
+    return record["m"], record["n"], record["k"]
+
+
+def _is_odd_product(record: Record) -> bool:
+    return bool(record["k"] % 2 or record["n"] % 2 or record["offset"])
+
+
+def _is_vocabulary(record: Record) -> bool:
+    return _is_half(record) and record["m"] >= 1024 and record["n"] in (50257, 32003)
+
+
+def _is_aligned_large_product(record: Record) -> bool:
+    aligned = all(side % 64 == 0 for side in _sides(record)) and not record["offset"]
+    return _is_half(record) and aligned and min(_sides(record)) >= 2048
+
+
+def _is_odd_large_product(record: Record) -> bool:
+    large = min(_sides(record)) >= 2047
+    return _is_half(record) and large and _is_odd_product(record) and not _is_vocabulary(record)
+
+
+def _is_odd_middle_product(record: Record) -> bool:
+    middle = min(_sides(record)) >= 255 and max(_sides(record)) <= 2047
+    return _is_half(record) and middle and _is_odd_product(record)
+
+
+def _is_middle_square(record: Record) -> bool:
+    square = record["m"] == record["n"] == record["k"] and not record["offset"]
+    return _is_half(record) and square and record["m"] in (256, 512, 1024)
+
+
+def _is_short_language_model(record: Record) -> bool:
+    listed = record["m"] in (16, 64, 128) and (record["n"], record["k"]) in cases.LANGUAGE_MODEL_NK
+    return _is_half(record) and listed
+
+
+def _is_flat(record: Record) -> bool:
+    return _is_half(record) and _sides(record) in cases.FLAT
+
+
+def _is_in_k_sweep(record: Record) -> bool:
+    side = cases.K_SWEEP_SIDE
+    plain = record["op"] == "tiled_matmul" and record["layout"] == "NN" and record["offset"] == 0
+    swept = plain and (record["m"], record["n"]) == (side, side) and record["k"] in cases.K_SWEEP
+    return bool(swept and _is_half(record) and record["dtype"] == "bfloat16")
+
+
+def _is_odd_in_k_sweep(record: Record) -> bool:
+    return _is_in_k_sweep(record) and record["k"] % 2 == 1
+
+
+def _is_square_by(record: Record, algorithm: str) -> bool:
+    plain = record["mode"] == "call" and record["layout"] == "NN" and record["offset"] == 0
+    square = _sides(record) == (4096, 4096, 4096) and record["dtype"] in cases.HALF_DTYPES
+    return bool(plain and square and record["algorithm"] == algorithm)
+
+
+def _is_mma_square(record: Record) -> bool:
+    return _is_square_by(record, "mma")
+
+
+def _matmul_goals(results: Results) -> tuple[Goal, ...]:
+    """The goals of 16-bit products; two of them compare records with each other."""
+    products = [record for record in results.records if record["op"] == "tiled_matmul"]
+    rates = {record["k"]: flops_of(record) / record["ours_us"] for record in products if _is_in_k_sweep(record)}
+    squares = {record["dtype"]: record["ours_us"] for record in products if _is_square_by(record, "wgmma")}
+
+    def part_of_aligned(record: Record) -> float | None:
+        aligned = rates.get(-(-record["k"] // 64) * 64)
+        return significant(aligned and rates[record["k"]] / aligned)
+
+    def part_of_wgmma(record: Record) -> float | None:
+        wgmma = squares.get(record["dtype"])
+        return significant(wgmma and wgmma / record["ours_us"])
+
+    own, wgmma = "part of our speed at the next multiple of 64", "part of the speed of wgmma"
+    return (
+        Goal("aligned, sides from 2048", _is_aligned_large_product, _FASTER, _speedup, 1.03, 0.97),
+        Goal("k or n odd or base off, sides from 2047", _is_odd_large_product, _FASTER, _speedup, 4.5, None),
+        Goal("4096 x 4096 by odd k from 4033 to 4159", _is_odd_in_k_sweep, own, part_of_aligned, None, 0.9),
+        Goal("n = 50257 or 32003, m from 1024", _is_vocabulary, _FASTER, _speedup, None, 4.5),
+        Goal("k or n odd, sides from 255 to 2047", _is_odd_middle_product, _FASTER, _speedup, 1.5, 1.0),
+        Goal("squares of 256, 512, 1024", _is_middle_square, _FASTER, _speedup, 1.0, 0.9),
+        Goal("m = 16, 64, 128 of language models", _is_short_language_model, _FASTER, _speedup, 1.0, 0.9),
+        Goal("4096 x 4096 x 64, 8192 x 8192 x 128", _is_flat, _FASTER, _speedup, None, 1.3),
+        Goal("4096 x 4096 x 4096 by mma", _is_mma_square, wgmma, part_of_wgmma, None, 0.55),
+    )
+
+
+def _goal_table(results: Results, op: str, what: str, goals: Iterable[Goal]) -> list[str]:
     """Each goal beside what was measured; nothing where no record belongs to any."""
-    if not _is_cuda(results):
-        return []
     rows = []
-    for goal in TRANSPOSE_GOALS:
+    for goal in goals:
         found = [
             (value, record)
             for record in results.records
-            if record["op"] == "padded_transpose" and goal.belongs(record) and (value := goal.figure(record))
+            if record["op"] == op and goal.belongs(record) and (value := goal.figure(record))
         ]
         if not found:
             continue
@@ -327,12 +421,13 @@ def transpose_goals(results: Results) -> list[str]:
         ]
         sign = "<=" if goal.at_most else ">="
         limits = ["-" if limit is None else f"{sign} {limit:g}" for limit in (goal.mean, goal.worst)]
+        layout = f" {at['layout']}" if op == "tiled_matmul" and at["layout"] != "NN" else ""
         rows.append(
             [
                 goal.cases,
                 goal.unit,
                 f"**not met** ({', '.join(missed)})" if missed else "met",
-                f"{_shape(at)} {at['dtype']}" + (f" +{at['offset']}" if at["offset"] else ""),
+                f"{_shape(at)} {at['dtype']}" + layout + (f" +{at['offset']}" if at["offset"] else ""),
                 str(len(found)),
                 f"{mean:.4g}",
                 limits[0],
@@ -340,15 +435,36 @@ def transpose_goals(results: Results) -> list[str]:
                 limits[1],
             ]
         )
+    words = [what, "figure", "outcome", "worst case"]
+    return _table([*words, "cases", "mean", "goal", "worst", "goal"], rows, len(words)) if rows else []
+
+
+def transpose_goals(results: Results) -> list[str]:
+    """The goals of transposes beside what was measured; nothing where no record belongs to any."""
+    rows = _goal_table(results, "padded_transpose", "matrices", TRANSPOSE_GOALS) if _is_cuda(results) else []
     if not rows:
         return []
-    words = ["matrices", "figure", "outcome", "worst case"]
     return [
         "Goals of `padded_transpose` for contiguous matrices of every element size. A copy is `y.copy_(x)` of a "
         "contiguous tensor of the same bytes, PyTorch is `x.t().contiguous()`; all three are timed interleaved. The "
         "mean is the geometric one, sizes are rounded to whole MiB, and +1 is a base one element past an aligned one:",
         "",
-        *_table([*words, "cases", "mean", "goal", "worst", "goal"], rows, len(words)),
+        *rows,
+        "",
+    ]
+
+
+def matmul_goals(results: Results) -> list[str]:
+    """The goals of 16-bit products beside what was measured; nothing where no record belongs to any."""
+    rows = _goal_table(results, "tiled_matmul", "products", _matmul_goals(results)) if _is_cuda(results) else []
+    if not rows:
+        return []
+    return [
+        "Goals of `tiled_matmul` in bfloat16 and float16 (m x n x k, in any layout that was measured). PyTorch is "
+        "`torch.mm`, timed interleaved; the mean is the geometric one, NT, TN and TT are operands that lie transposed, "
+        "and +1 is bases one element past an aligned one:",
+        "",
+        *rows,
         "",
     ]
 
@@ -475,6 +591,13 @@ def transpose_image(results: Results, folder: str) -> list[str]:
     return [f"![Transposes beside a copy]({folder}{transpose_plot(results).name}.svg)", ""]
 
 
+def k_image(results: Results, folder: str) -> list[str]:
+    """The link to the plot of products over k, where there is one."""
+    if not has_k_plot(results):
+        return []
+    return [f"![Products over k beside torch.mm]({folder}{k_plot(results).name}.svg)", ""]
+
+
 def document(results: Results, digest: str | None) -> str:
     """The Markdown page of one results file."""
     name = results.path.stem
@@ -485,7 +608,9 @@ def document(results: Results, digest: str | None) -> str:
         f"![Rates and ratios]({name}.svg)",
         "",
         *transpose_image(results, ""),
+        *k_image(results, ""),
         *ladder(results),
+        *matmul_goals(results),
         *transpose_goals(results),
         *summary(results, by_group=True),
         *full_table(results),
@@ -522,7 +647,9 @@ def readme_section(all_results: Sequence[Results], digest: str | None, folder: s
             f"![Rates and ratios on {name}]({folder}/{name}.svg)",
             "",
             *transpose_image(results, f"{folder}/"),
+            *k_image(results, f"{folder}/"),
             *ladder(results),
+            *matmul_goals(results),
             *transpose_goals(results),
             *highlights(results),
             *summary(results, by_group=False),
@@ -551,14 +678,31 @@ def transpose_plot(results: Results) -> Path:
     return results.path.with_name(f"{results.path.stem}-transposes")
 
 
+def _k_sweep(results: Results) -> list[Record]:
+    """Products that differ in k alone, in its order."""
+    return sorted((record for record in results.records if _is_in_k_sweep(record)), key=lambda record: record["k"])
+
+
+def has_k_plot(results: Results) -> bool:
+    """Whether more than one k was measured: the square of the list is always among them."""
+    return _is_cuda(results) and len(_k_sweep(results)) > 1
+
+
+def k_plot(results: Results) -> Path:
+    """Path of the plot of products over k, without its suffix."""
+    return results.path.with_name(f"{results.path.stem}-k")
+
+
 def plots_of(results: Results) -> list[Path]:
     """Every file that `plot` writes."""
-    stems = [results.path.with_suffix(""), *([transpose_plot(results)] if has_transpose_plot(results) else [])]
+    stems = [results.path.with_suffix("")]
+    stems += [transpose_plot(results)] if has_transpose_plot(results) else []
+    stems += [k_plot(results)] if has_k_plot(results) else []
     return [stem.with_name(stem.name + suffix) for stem in stems for suffix in _PLOT_SUFFIXES]
 
 
 def plot(results: Results, digest: str | None) -> None:
-    """Writes <name>.svg and <name>.png beside the results file, and <name>-transposes where there is enough to draw."""
+    """Writes <name>.svg and <name>.png beside the results file; <name>-transposes, <name>-k where there is enough."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -567,6 +711,8 @@ def plot(results: Results, digest: str | None) -> None:
     _save(_rates_figure(results), results.path.with_suffix(""), results, digest)
     if has_transpose_plot(results):
         _save(_transposes_figure(results), transpose_plot(results), results, digest)
+    if has_k_plot(results):
+        _save(_k_figure(results), k_plot(results), results, digest)
 
 
 def _save(figure: Any, stem: Path, results: Results, digest: str | None) -> None:
@@ -618,6 +764,26 @@ def _transposes_figure(results: Results) -> Any:
         Line2D([], [], color="black", linestyle=":", marker="x", label="x.t().contiguous()"),
     ]
     figure.legend(handles=handles, loc="outside right center")
+    return figure
+
+
+def _k_figure(results: Results) -> Any:
+    """Rates of products over k in single steps."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(15, 4.6), layout="constrained")
+    sweep = _k_sweep(results)
+    across = [record["k"] for record in sweep]
+    for side, label, colour in (("ours_us", "tiled_matmul", "tab:blue"), ("baseline_us", "torch.mm", "black")):
+        up = [flops_of(record) / record[side] / 1e6 for record in sweep]
+        axis.plot(across, up, color=colour, marker=".", linewidth=1, label=label)
+    axis.set_title(f"{cases.K_SWEEP_SIDE} x {cases.K_SWEEP_SIDE} products over k, bfloat16")
+    axis.set_xlabel("k")
+    axis.set_xticks(range(cases.K_SWEEP.start, cases.K_SWEEP.stop, 16))
+    axis.set_ylabel("TFLOP/s")
+    axis.set_ylim(bottom=0)
+    axis.legend()
+    axis.grid(alpha=0.3)
     return figure
 
 

@@ -399,9 +399,8 @@ def line_of(case: Case, record: Record) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The command line. Lists are separated by commas."""
-    known = sorted(
-        {name for ladder in (*cases.MATMUL_LADDER.values(), *cases.TRANSPOSE_LADDER.values()) for name in ladder}
-    )
+    ladders = (cases.MATMUL_LADDER, cases.HALF_LADDER, cases.TRANSPOSE_LADDER)
+    known = sorted({name for ladder in ladders for names_of_device in ladder.values() for name in names_of_device})
     result = Parser(prog="bench", description="Run the benchmark cases and keep the figures in a results file.")
     result.add_argument(
         "--op",

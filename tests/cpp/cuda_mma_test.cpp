@@ -8,10 +8,10 @@
 #include <tuple>
 #include <vector>
 
-#include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/launch.hpp"
 #include "csrc/tiled_matmul/mma.hpp"
 #include "csrc/tiled_matmul/select.hpp"
+#include "tests/cpp/cuda_plans.hpp"
 #include "tests/cpp/cuda_support.hpp"
 #include "tests/cpp/matmul_cases.hpp"
 
@@ -24,56 +24,22 @@ using matmul::MmaTile;
 using matmul::Plan;
 using matmul::Problem;
 
-// The plans with a tile for the operands as they will lie in device memory, whose allocations are aligned.
-std::vector<Plan> plans_of(MatmulData& data, int config) {
-  Problem problem = data.problem();
-  problem.a.data = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(data.a.offset_bytes()));
-  problem.b.data = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(data.b.offset_bytes()));
-  std::vector<Plan> plans;
-  for (const Plan& plan : matmul::mma_plans(problem, current_device_facts())) {
-    if (plan.config == config) plans.push_back(plan);
-  }
+std::vector<Plan> plans_of(const DeviceCase& on_device, int config) {
+  std::vector<Plan> plans = on_device.plans(matmul::Algorithm::kMma);
+  std::erase_if(plans, [&](const Plan& plan) { return plan.config != config; });
   return plans;
 }
 
-// An operand up to the end of its last aligned word of 16 bytes: the kernel may read what shares a word with an
-// element.
-std::vector<std::byte> whole_words(const Buffer& buffer) {
-  std::vector<std::byte> bytes = buffer.storage;
-  bytes.resize(static_cast<std::size_t>(round_up(static_cast<std::int64_t>(bytes.size()), 16)),
-               std::byte{Buffer::kPoison});
-  return bytes;
-}
-
-void execute(const Plan& plan, MatmulData& data) {
-  Problem problem = data.problem();
-  const DeviceMemory a(whole_words(data.a)), b(whole_words(data.b)), c(data.c.storage), d(data.d.storage);
-  // Partial sums that are not written would add NaN.
-  const DeviceMemory workspace(
-      std::vector<std::byte>(static_cast<std::size_t>(plan.workspace_bytes), std::byte{Buffer::kPoison}));
-  problem.a.data = a.at(data.a.offset_bytes());
-  problem.b.data = b.at(data.b.offset_bytes());
-  problem.c.data = c.at(data.c.offset_bytes());
-  problem.d.data = d.at(data.d.offset_bytes());
-  PMPP_ASSERT_CUDA(matmul::launch(plan, problem, test::current_device_facts(), workspace.at(0), nullptr))
-      << to_string(plan);
-  PMPP_ASSERT_CUDA(cudaDeviceSynchronize()) << to_string(plan) << " " << to_string(problem);
-  d.read(data.d.storage);
-}
-
 // Runs a case with every plan of the tile; returns how many there are.
-int check_plans(const MatmulCase& spec, int config) {
-  MatmulData first(spec);
-  const std::vector<Plan> plans = plans_of(first, config);
-  for (const Plan& plan : plans) {
-    MatmulData data(spec);
-    check([&](MatmulData& d) { execute(plan, d); }, data);
-    if (::testing::Test::HasFailure()) {
-      ADD_FAILURE() << to_string(plan) << ", offsets " << spec.a_offset << " " << spec.b_offset;
-      break;
-    }
-  }
+int check_config(MatmulData& data, int config) {
+  const DeviceCase on_device(data);
+  const std::vector<Plan> plans = plans_of(on_device, config);
+  check_plans(data, on_device, plans);
   return static_cast<int>(plans.size());
+}
+int check_config(const MatmulCase& spec, int config) {
+  MatmulData data(spec);
+  return check_config(data, config);
 }
 
 class CudaMma : public NeedsCuda<::testing::TestWithParam<std::tuple<int, DType>>> {
@@ -93,23 +59,17 @@ class CudaMma : public NeedsCuda<::testing::TestWithParam<std::tuple<int, DType>
     for (const Layout a : {Layout::kRowMajor, Layout::kColumnMajor}) {
       for (const Layout b : {Layout::kRowMajor, Layout::kColumnMajor}) {
         spec.a = a, spec.b = b;
-        EXPECT_GT(check_plans(spec, config()), 0);
+        EXPECT_GT(check_config(spec, config()), 0);
         if (HasFailure()) return;
       }
     }
-  }
-  // Makes the lines of a and b start at multiples of 16 bytes, in whichever order.
-  static void align(MatmulCase& spec) {
-    const auto pad = [](std::int64_t line) { return static_cast<int>((8 - line % 8) % 8); };
-    spec.a_pad = pad(spec.a == Layout::kRowMajor ? spec.k : spec.m);
-    spec.b_pad = pad(spec.b == Layout::kRowMajor ? spec.n : spec.k);
   }
   void check_aligned_orders(MatmulCase spec) {
     for (const Layout a : {Layout::kRowMajor, Layout::kColumnMajor}) {
       for (const Layout b : {Layout::kRowMajor, Layout::kColumnMajor}) {
         spec.a = a, spec.b = b;
-        align(spec);
-        EXPECT_GT(check_plans(spec, config()), 0);
+        align_lines(spec);
+        EXPECT_GT(check_config(spec, config()), 0);
         if (HasFailure()) return;
       }
     }
@@ -165,14 +125,14 @@ TEST_P(CudaMma, ResultsOfEveryAlignmentAndOrder) {
     for (const Layout d : {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced, Layout::kReversed}) {
       MatmulCase spec{dtype(), 40, 72, 64};
       spec.d = d, spec.d_pad = residue % 4 * 2, spec.guard = residue;
-      EXPECT_GT(check_plans(spec, config()), 0);
+      EXPECT_GT(check_config(spec, config()), 0);
       if (HasFailure()) return;
     }
   }
   for (const int d_pad : {0, 8, 4}) {  // 16-byte writes with a ragged end, and none
     MatmulCase spec{dtype(), 33, 75, 64};
     spec.b_pad = 5, spec.d_pad = 5 + d_pad, spec.guard = 8;
-    EXPECT_GT(check_plans(spec, config()), 0);
+    EXPECT_GT(check_config(spec, config()), 0);
   }
 }
 
@@ -185,37 +145,39 @@ TEST_P(CudaMma, EpilogueBatchesAndPieces) {
     spec.a_batch = count == 1 ? BatchLayout::kShared : BatchLayout::kPacked;
     spec.b_batch = count == 2 ? BatchLayout::kReversed : BatchLayout::kPacked;
     spec.guard = count++ % 3 * 4;
-    EXPECT_GE(check_plans(spec, config()), 3) << "whole, in two pieces, in three";
+    EXPECT_GE(check_config(spec, config()), 3) << "whole, in two pieces, in three";
     if (HasFailure()) return;
   }
   for (const std::int64_t n : {37, 44}) {  // partial sums by the element and by four
     MatmulCase spec{dtype(), 21, n, 600};
     spec.fill = Fill::kPositiveIntegers;
-    align(spec);
-    EXPECT_GE(check_plans(spec, config()), 3);
+    align_lines(spec);
+    EXPECT_GE(check_config(spec, config()), 3);
   }
 }
 
 TEST_P(CudaMma, RealValuesAndTheSameBitsTwice) {
   MatmulCase spec{dtype(), 136, 264, 328};
   spec.fill = Fill::kReal;
-  MatmulData first(spec);
-  for (const Plan& plan : plans_of(first, config())) {
-    MatmulData once(spec), again(spec);
-    check([&](MatmulData& data) { execute(plan, data); }, once);
-    execute(plan, again);
-    EXPECT_EQ(once.d.storage, again.d.storage) << to_string(plan);
+  MatmulData data(spec);
+  const DeviceCase on_device(data);
+  for (const Plan& plan : plans_of(on_device, config())) {
+    std::vector<std::byte> once, again;
+    on_device.run(plan, once);
+    on_device.run(plan, again);
+    EXPECT_EQ(once, again) << to_string(plan);
   }
+  check_plans(data, on_device, plans_of(on_device, config()));
 }
 
 // A plan with a single block must still do everything.
 TEST_P(CudaMma, OneBlockStridesOverEverything) {
   MatmulCase spec{dtype(), 2 * tile().m + 8, tile().n + 8, 3 * tile().k, 2};
   MatmulData data(spec);
-  for (Plan plan : plans_of(data, config())) {
-    plan.grid[0] = 1;
-    check([&](MatmulData& d) { execute(plan, d); }, MatmulCase(spec));
-  }
+  const DeviceCase on_device(data);
+  std::vector<Plan> plans = plans_of(on_device, config());
+  for (Plan& plan : plans) plan.grid[0] = 1;
+  check_plans(data, on_device, plans);
 }
 
 // All strides, sizes of 0 and 1, NaN and infinities: what every algorithm must do. Only tiles that read anything.
@@ -223,9 +185,10 @@ TEST_P(CudaMma, MatchesTheOracle) {
   if (tile().async) GTEST_SKIP() << "reads aligned operands only";
   for (std::size_t index = 0; index < 2; ++index) {
     const Execute any_plan = [&](MatmulData& data) {
-      const std::vector<Plan> plans = plans_of(data, config());
+      const DeviceCase on_device(data);
+      const std::vector<Plan> plans = plans_of(on_device, config());
       ASSERT_FALSE(plans.empty());
-      execute(plans[index % plans.size()], data);
+      on_device.run(plans[index % plans.size()], data.d.storage);
     };
     check_everything(any_plan, dtype(), {tile().k});
   }
@@ -237,13 +200,10 @@ TEST_P(CudaMma, SpecialsReachTheirRowAndColumnOnly) {
        {std::numeric_limits<long double>::quiet_NaN(), std::numeric_limits<long double>::infinity()}) {
     MatmulCase spec{dtype(), 24, 40, 72};
     spec.fill = Fill::kPositiveIntegers;
-    MatmulData first(spec);
-    for (const Plan& plan : plans_of(first, config())) {
-      MatmulData data(spec);
-      store(dtype(), data.a.address(0, 23, 71), {special, 0, 0});
-      store(dtype(), data.b.address(0, 0, 3), {special, 0, 0});
-      check([&](MatmulData& d) { execute(plan, d); }, data);
-    }
+    MatmulData data(spec);
+    store(dtype(), data.a.address(0, 23, 71), {special, 0, 0});
+    store(dtype(), data.b.address(0, 0, 3), {special, 0, 0});
+    EXPECT_GT(check_config(data, config()), 0);
   }
 }
 
@@ -260,14 +220,14 @@ TEST_P(CudaMma, RandomProblems) {
     spec.d = kResults[below(4)];
     if (tile().async) {
       spec.batch = 1;
-      align(spec);
+      align_lines(spec);
     } else {
       spec.a_pad = below(9), spec.b_pad = below(9), spec.a_offset = below(9), spec.b_offset = below(9);
     }
     spec.d_pad = below(9), spec.guard = below(9);
     if (below(2) == 0) spec.c = kResults[below(4)];
     spec.beta = matmul::scalar(below(3)), spec.alpha = matmul::scalar(1 + below(2));
-    EXPECT_GT(check_plans(spec, config()), 0) << "case " << count;
+    EXPECT_GT(check_config(spec, config()), 0) << "case " << count;
   }
 }
 
@@ -315,38 +275,11 @@ TEST_P(CudaMma, ElementsBeyond32BitOffsets) {
 
 // Also the two launches of a split product can be captured, run nothing while they are, and give the result later.
 TEST_P(CudaMma, IsCapturedOnItsStream) {
-  MatmulCase spec{dtype(), 40, 48, 512};
+  const MatmulCase spec{dtype(), 40, 48, 512};
   MatmulData first(spec);
-  for (const Plan& plan : plans_of(first, config())) {
-    const auto captured = [&](MatmulData& data) {
-      Problem problem = data.problem();
-      const DeviceMemory a(whole_words(data.a)), b(whole_words(data.b)), d(data.d.storage);
-      const DeviceMemory workspace(std::vector<std::byte>(static_cast<std::size_t>(plan.workspace_bytes)));
-      problem.a.data = a.at(data.a.offset_bytes());
-      problem.b.data = b.at(data.b.offset_bytes());
-      problem.d.data = d.at(data.d.offset_bytes());
-      cudaStream_t stream = nullptr;
-      cudaGraph_t graph = nullptr;
-      cudaGraphExec_t executable = nullptr;
-      PMPP_ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-      PMPP_ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-      PMPP_ASSERT_CUDA(matmul::launch(plan, problem, test::current_device_facts(), workspace.at(0), stream));
-      PMPP_ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
-      std::size_t nodes = 0;
-      PMPP_ASSERT_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
-      EXPECT_EQ(nodes, plan.splits > 1 ? 2u : 1u);
-      std::vector<std::byte> before = data.d.storage;
-      d.read(before);
-      EXPECT_EQ(before, data.d.storage) << "ran while it was only being captured";
-      PMPP_ASSERT_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-      PMPP_ASSERT_CUDA(cudaGraphLaunch(executable, stream));
-      PMPP_ASSERT_CUDA(cudaStreamSynchronize(stream));
-      d.read(data.d.storage);
-      EXPECT_EQ(cudaSuccess, cudaGraphExecDestroy(executable));
-      EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
-      EXPECT_EQ(cudaSuccess, cudaStreamDestroy(stream));
-    };
-    check(Execute(captured), spec);
+  for (const Plan& plan : plans_of(DeviceCase(first), config())) {
+    MatmulData data(spec);
+    check_captured(data, DeviceCase(data), plan, plan.splits > 1 ? 2 : 1);
   }
 }
 
@@ -354,7 +287,7 @@ TEST_P(CudaMma, IsCapturedOnItsStream) {
 TEST_P(CudaMma, MisalignedOperandsAreRefused) {
   if (!tile().async) GTEST_SKIP() << "reads operands of any alignment";
   MatmulData data(MatmulCase{dtype(), 16, 16, 16});
-  const std::vector<Plan> plans = plans_of(data, config());
+  const std::vector<Plan> plans = plans_of(DeviceCase(data), config());
   ASSERT_FALSE(plans.empty());
   const DeviceMemory memory(4096);
   Problem problem = data.problem();

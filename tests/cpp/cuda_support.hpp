@@ -80,6 +80,11 @@ class DeviceMemory {
   void* at(std::int64_t offset_bytes) const {
     return data_ == nullptr ? nullptr : static_cast<std::byte*>(data_) + offset_bytes;
   }
+  void write(const std::vector<std::byte>& host) const {
+    if (!host.empty()) {
+      EXPECT_EQ(cudaSuccess, cudaMemcpy(data_, host.data(), host.size(), cudaMemcpyHostToDevice));
+    }
+  }
   void read(std::vector<std::byte>& host) const {
     if (!host.empty()) {
       EXPECT_EQ(cudaSuccess, cudaMemcpy(host.data(), data_, host.size(), cudaMemcpyDeviceToHost));

@@ -27,7 +27,7 @@ def pytest_addoption(parser):
         "--fuzz-examples",
         type=int,
         default=1000,
-        help="number of random cases of test_fuzz.py per device, both operators together",
+        help="number of random cases of test_fuzz.py per device, both operators together, and again of plans",
     )
     group.addoption(
         "--fuzz-case",

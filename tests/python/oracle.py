@@ -49,6 +49,13 @@ def addresses(rows: int, columns: int, row_stride: int, column_stride: int, offs
     return (offset + i + j).flatten()
 
 
+def batched_addresses(own: torch.Tensor, batch: tuple[int, int] | None) -> torch.Tensor:
+    """Those of `batch`, (matrices, elements from one to the next), or of one matrix alone."""
+    if batch is None:
+        return own
+    return (torch.arange(batch[0])[:, None] * batch[1] + own).flatten()
+
+
 def poison(dtype: torch.dtype) -> float | int:
     """What lies around an operand and in a result beforehand: it must never be seen."""
     return torch.iinfo(dtype).max - 1 if dtype in INTEGER_DTYPES else float("nan")
@@ -60,14 +67,25 @@ def strided(storage: torch.Tensor, rows: int, columns: int, geometry, moved_back
     return base.as_strided((rows, columns), (row_stride, column_stride), offset)
 
 
-def matrix(rows, columns, dtype, device="cpu", layout="row_major", fill=None) -> torch.Tensor:
-    """A matrix in a named layout (or a geometry triple), with poison in all storage that does not belong to it."""
+def strided_batch(storage: torch.Tensor, rows: int, columns: int, geometry, batch: tuple[int, int]) -> torch.Tensor:
+    row_stride, column_stride, offset = geometry
+    return storage.as_strided((batch[0], rows, columns), (batch[1], row_stride, column_stride), offset)
+
+
+def matrix(rows, columns, dtype, device="cpu", layout="row_major", fill=None, batch=None) -> torch.Tensor:
+    """A matrix in a named layout (or a geometry triple), with poison in all storage that does not belong to it.
+
+    With `batch`, (matrices, elements from one to the next), that many of them as one tensor.
+    """
     geometry = LAYOUTS[layout](rows, columns) if isinstance(layout, str) else layout
-    storage = torch.full((extent(rows, columns, *geometry) + 4,), poison(dtype), dtype=dtype)
-    own = addresses(rows, columns, *geometry)
-    if geometry[0] < columns and geometry[1] < rows:  # elements may share an address
+    own = batched_addresses(addresses(rows, columns, *geometry), batch)
+    end = extent(rows, columns, *geometry) + (0 if batch is None else (batch[0] - 1) * batch[1])
+    storage = torch.full((end + 4,), poison(dtype), dtype=dtype)
+    if batch is not None or (geometry[0] < columns and geometry[1] < rows):  # elements may share an address
         own = own.unique()
     storage[own] = (fill or random_numbers)(len(own), dtype)
+    if batch is not None:
+        return strided_batch(storage.to(device), rows, columns, geometry, batch)
     return strided(storage.to(device), rows, columns, geometry, layout == "negative_offset")
 
 
@@ -256,18 +274,21 @@ def assert_fresh_row_major(result: torch.Tensor, *inputs: torch.Tensor) -> None:
 class GuardedResult:
     """An `out` in a given layout, poisoned before, amid storage that must not be touched."""
 
-    def __init__(self, rows: int, columns: int, dtype: torch.dtype, device: str, layout) -> None:
+    def __init__(self, rows: int, columns: int, dtype: torch.dtype, device: str, layout, batch=None) -> None:
         geometry = LAYOUTS[layout](rows, columns) if isinstance(layout, str) else layout
-        count = extent(rows, columns, *geometry) + 16
+        count = extent(rows, columns, *geometry) + (0 if batch is None else (batch[0] - 1) * batch[1]) + 16
         pattern = torch.randint(0, 2 if dtype == torch.bool else 256, (count * dtype.itemsize,), dtype=torch.uint8)
-        self._own = addresses(rows, columns, *geometry)
+        self._own = batched_addresses(addresses(rows, columns, *geometry), batch)
         if dtype.is_floating_point or dtype.is_complex:
             typed = pattern.view(dtype)
             if dtype.itemsize > 1 and dtype != torch.complex32:
                 typed[self._own] = poison(dtype)
         self._before = pattern.view(-1, dtype.itemsize)
         self.storage = pattern.clone().to(device)
-        self.out = strided(self.storage.view(dtype), rows, columns, geometry, layout == "negative_offset")
+        if batch is None:
+            self.out = strided(self.storage.view(dtype), rows, columns, geometry, layout == "negative_offset")
+        else:
+            self.out = strided_batch(self.storage.view(dtype), rows, columns, geometry, batch)
         self.strides = self.out.stride()
         self.address = self.out.data_ptr()
 

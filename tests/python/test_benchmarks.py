@@ -123,6 +123,24 @@ def test_cuda_case_list_serves_every_goal_of_the_transposes():
             assert min(sizes.count(size) for size in (1, 2, 4, 8, 16)) >= 5, goal.cases
 
 
+def test_cuda_case_list_serves_every_goal_of_16_bit_products():
+    listed = [case for case in cases.all_cases("cuda") if case.op == "tiled_matmul" and case.dtype == "bfloat16"]
+    assert len(listed) <= 260
+    swept = {case.k for case in listed if (case.m, case.n, case.mode) == (4096, 4096, "call") and case.layout == "NN"}
+    assert set(range(4032, 4161)) <= swept
+    for n in (2048, 4096, 8192):
+        layouts = {case.layout for case in listed if (case.m, case.n, case.k, case.offset) == (n, n, n, 0)}
+        assert layouts == set(cases.MATMUL_LAYOUTS)
+    records = [run.key_record(case, torch.device("cuda")) | {"ours_us": 100.0, "ratio": 1.0} for case in listed]
+    written = results.Results(ROOT / "none.json", dict(HEADER), records)
+    counts = {goal.cases: sum(map(goal.belongs, records)) for goal in report._matmul_goals(written)}
+    assert min(counts.values()) >= 1
+    assert counts["4096 x 4096 by odd k from 4033 to 4159"] == 64
+    assert counts["4096 x 4096 x 4096 by mma"] == 1
+    assert min(count for name, count in counts.items() if "by" not in name and " x " not in name) >= 3
+    assert not any(case.group in ("k-sweep", "offset") for case in cases.all_cases("cpu") if case.op == "tiled_matmul")
+
+
 def test_cpu_case_list_leaves_out_what_is_for_the_goals():
     listed = [case for case in cases.all_cases("cpu") if case.op == "padded_transpose"]
     assert len(listed) == 159
@@ -145,6 +163,7 @@ def test_case_list_has_the_ladder():
         for shape in ((1024, 1024, 1024), (4096, 4096, 4096), (2398, 132, 1298)):
             found = {c.algorithm for c in listed if (c.m, c.n, c.k) == shape and c.dtype == dtype}
             assert {"naive", "tiled", "tiled_dynamic", "auto"} <= found
+            assert ({"mma", "wgmma"} <= found) is (dtype == "bfloat16")
         for shape in ((1024, 1024), (4096, 4096), (2398, 1298)):
             transposes = [c for c in listed if c.op == "padded_transpose" and c.dtype == dtype]
             found = {c.algorithm for c in transposes if (c.m, c.n) == shape}
@@ -158,7 +177,11 @@ def test_case_list_has_the_ladder():
 def test_ladder_names_only_what_the_library_has(device):
     # An unknown name would not fail in a run: the case would be left out as not available.
     for dtype in (torch.float32, torch.bfloat16):
-        assert set(cases.MATMUL_LADDER[device]) <= set(torch_pmpp.algorithms("tiled_matmul", device, dtype))
+        steps = cases.matmul_ladder(device, str(dtype).removeprefix("torch."))
+        offered = torch_pmpp.algorithms("tiled_matmul", device, dtype)
+        if device == "cuda" and torch.cuda.get_device_capability()[0] != 9:
+            steps = [name for name in steps if name != "wgmma"]
+        assert set(steps) <= set(offered)
         assert set(cases.TRANSPOSE_LADDER[device]) <= set(torch_pmpp.algorithms("padded_transpose", device, dtype))
     assert {name for name, _ in profile_transposes.LAUNCHES} <= set(cases.TRANSPOSE_LADDER["cuda"])
 
@@ -653,6 +676,81 @@ def test_goals_without_records_are_left_out():
     assert report.transpose_goals(results.Results(ROOT / "none.json", dict(HEADER), [make_record()])) == []
     on_cpu = [measured_transpose(8192, 8192, device="cpu", threads=2)]
     assert goal_rows(on_cpu, gpu=None, cpu="some", simd="AVX2") == {}
+
+
+def measured_product(m, n, k, *, ours=100.0, ratio=1.0, **changes):
+    """A record of a bfloat16 product that takes this many microseconds and is this many times as fast as PyTorch."""
+    fields = {"m": m, "n": n, "k": k, "dtype": "bfloat16", "element_size": 2, "precision": None}
+    return make_record(**fields | {"ours_us": ours, "baseline_us": ours * ratio, "ratio": ratio} | changes)
+
+
+def test_goals_of_products_are_computed_from_the_records():
+    written = results.Results(
+        ROOT / "none.json",
+        dict(HEADER),
+        [
+            measured_product(8192, 8192, 8192, ratio=1.1),
+            measured_product(2048, 2048, 2048, ratio=0.98, layout="NT"),
+            measured_product(4096, 4096, 4096, ratio=5.0, offset=1),
+            measured_product(4096, 4096, 4160, ours=100.0, ratio=1.05),
+            measured_product(4096, 4096, 4159, ours=100.0, ratio=4.0),  # 4159 / 4160 of the speed
+            measured_product(4096, 4096, 4099, ours=110.0, ratio=5.0),
+            measured_product(4096, 4096, 4095, ours=110.0, ratio=6.0),  # no 4096 beside it
+            measured_product(1024, 50257, 768, ratio=4.5, dtype="float16"),
+            measured_product(511, 513, 1025, ratio=0.99),
+            measured_product(512, 512, 512, ratio=1.2),
+            measured_product(16, 4096, 4096, ratio=0.95),
+            measured_product(4096, 4096, 64, ratio=1.4),
+            measured_product(4096, 4096, 4096, ours=200.0, algorithm="mma"),
+            measured_product(4096, 4096, 4096, ours=120.0, algorithm="wgmma"),
+            # None of these belongs to any goal.
+            measured_product(512, 512, 512, ratio=0.01, mode="graph"),
+            measured_product(8192, 8192, 8192, ratio=0.01, dtype="float32"),
+            measured_product(16, 16, 1048576, ratio=0.01),
+            make_transpose_record(),
+        ],
+    )
+    lines = report.matmul_goals(written)
+    table = [line.strip("| ").partition(" | ") for line in lines if line.startswith("| ")]
+    faster = "times PyTorch's speed"
+    own, other = 0.8958, 0.9998  # 4099 / 4160 / 1.1, and 4159 / 4160
+    assert {name: rest for name, _, rest in table[2:]} == {
+        "aligned, sides from 2048": f"{faster} | met | 2048 x 2048 x 2048 bfloat16 NT | 3 "
+        f"| {(1.1 * 0.98 * 1.05) ** (1 / 3):.4g} | >= 1.03 | 0.98 | >= 0.97",
+        "k or n odd or base off, sides from 2047": f"{faster} | met | 4096 x 4096 x 4159 bfloat16 | 4 "
+        f"| {(5 * 4 * 5 * 6) ** 0.25:.4g} | >= 4.5 | 4 | -",
+        "4096 x 4096 by odd k from 4033 to 4159": "part of our speed at the next multiple of 64 | **not met** (worst) "
+        f"| 4096 x 4096 x 4099 bfloat16 | 2 | {(own * other) ** 0.5:.4g} | - | {own:.4g} | >= 0.9",
+        "n = 50257 or 32003, m from 1024": f"{faster} | met | 1024 x 50257 x 768 float16 | 1 | 4.5 | - | 4.5 | >= 4.5",
+        "k or n odd, sides from 255 to 2047": f"{faster} | **not met** (mean, worst) | 511 x 513 x 1025 bfloat16 | 1 "
+        "| 0.99 | >= 1.5 | 0.99 | >= 1",
+        "squares of 256, 512, 1024": f"{faster} | met | 512 x 512 x 512 bfloat16 | 1 | 1.2 | >= 1 | 1.2 | >= 0.9",
+        "m = 16, 64, 128 of language models": f"{faster} | **not met** (mean) | 16 x 4096 x 4096 bfloat16 | 1 "
+        "| 0.95 | >= 1 | 0.95 | >= 0.9",
+        "4096 x 4096 x 64, 8192 x 8192 x 128": f"{faster} | met | 4096 x 4096 x 64 bfloat16 | 1 "
+        "| 1.4 | - | 1.4 | >= 1.3",
+        "4096 x 4096 x 4096 by mma": "part of the speed of wgmma | met | 4096 x 4096 x 4096 bfloat16 | 1 "
+        "| 0.6 | - | 0.6 | >= 0.55",
+    }
+    on_cpu = results.Results(ROOT / "none.json", HEADER | {"gpu": None, "cpu": "some"}, written.records)
+    assert report.matmul_goals(on_cpu) == []
+
+
+def test_products_over_k_have_a_plot_of_their_own(tmp_path):
+    pytest.importorskip("matplotlib")
+    sweep = [measured_product(4096, 4096, k, ours=1.0 * k, ratio=0.5) for k in (4034, 4032, 4033)]
+    others = [measured_product(4096, 4096, 4040, offset=1), measured_product(4096, 4096, 4041, algorithm="mma")]
+    written = results.Results(tmp_path / "nvidia-h200.json", dict(HEADER), sweep + others)
+    ours, theirs = report._k_figure(written).axes[0].lines
+    assert list(ours.get_xdata()) == [4032, 4033, 4034]
+    assert list(ours.get_ydata()) == pytest.approx([2 * 4096 * 4096 / 1e6] * 3)
+    assert list(theirs.get_ydata()) == pytest.approx([2 * 2 * 4096 * 4096 / 1e6] * 3)
+    assert [path.name for path in report.plots_of(written)][-2:] == ["nvidia-h200-k.svg", "nvidia-h200-k.png"]
+    assert "(nvidia-h200-k.svg)" in report.document(written, None)
+    report.plot(written, None)
+    assert (tmp_path / "nvidia-h200-k.png").is_file()
+    single = results.Results(tmp_path / "one.json", dict(HEADER), [measured_product(4096, 4096, 4096)])
+    assert "-k.svg" not in report.document(single, None)
 
 
 def test_goals_and_plot_of_transposes_are_in_page_and_readme(results_folder, tmp_path):

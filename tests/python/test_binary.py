@@ -13,18 +13,33 @@ import torch_pmpp
 
 LIBRARY = pathlib.Path(torch_pmpp.__file__).parent / "lib" / "libpmpp.so"
 MATMUL_KERNELS = ("naive", "tiled", "tiled_dynamic")
-# Six tiles, each for both orders of both operands, and partial sums read by four and by one; both for two dtypes.
-TENSOR_CORE_KERNELS = {"mma": 6 * 4 * 2, "reduce": 2 * 2}
+SOURCES = pathlib.Path(__file__).resolve().parents[2] / "csrc" / "tiled_matmul"
+
+
+def tiles(table: str, file: str) -> int:
+    """Rows of a table of tiles in a header of the kernels: a kernel is compiled for each."""
+    text = (SOURCES / file).read_text(encoding="utf-8")
+    rows = re.search(rf"{table}\[\] = \{{(.*?)\n\}};", text, re.DOTALL)
+    assert rows is not None, f"{table} in {file}"
+    return len(re.findall(r"^ *\{\d", rows[1], re.MULTILINE))
+
+
+# Each tile for both orders of both operands, and partial sums read by four and by one; all for two dtypes.
+TENSOR_CORE_KERNELS = {
+    "mma": tiles("kMmaTiles", "mma.hpp") * 4 * 2,
+    "wgmma": tiles("kWgmmaTiles", "wgmma.hpp") * 4 * 2,
+    "reduce": 2 * 2,
+}
 # 1, 2, 4, 8, 16 bytes, and the last three in halves; shared, padded and padded16 are one template. vectorized has a
 # kernel for each element size that a method serves, tiles of two or three sizes, and staged and gather each of them for
-# destinations on boundaries and off them.
+# destinations on boundaries and off them, as narrow_source does.
 TRANSPOSE_KERNELS = {
     "naive": 8,
     "tile": 8 * 3,
     "aligned": 5 * 2,
     "staged": 1 * 3 * 2,
     "gather": 3 * 3 * 2,
-    "narrow_source": 5,
+    "narrow_source": 5 * 2,
     "narrow_dest": 5,
     "copy": 5,
 }
@@ -62,18 +77,28 @@ def test_kernels_keep_everything_in_registers():
         assert len(of_kernel) == count * images, kernel
 
 
+# What the machine code of a kernel cannot do without: products of the tensor cores, and how operands reach them.
+INSTRUCTIONS = {"mma": ("HMMA.16816.F32", "LDSM"), "wgmma": ("HGMMA.64x", "UTMALDG", "SYNCS")}
+
+
 @pytest.mark.skipif(torch_pmpp.build_info.cuda is None, reason="this build has no CUDA kernels")
 @pytest.mark.skipif(cuobjdump() is None, reason="cuobjdump of the CUDA toolkit is not installed")
-def test_mma_kernels_use_the_tensor_cores():
-    """Every image of every mma kernel multiplies 16 x 8 x 16 at a time, from matrices loaded whole."""
+def test_tensor_core_kernels_use_the_tensor_cores():
+    """Every image of mma, and of wgmma where there is one for sm_90a; its kernels are empty for other architectures."""
     dump = subprocess.run([cuobjdump(), "-sass", LIBRARY], capture_output=True, text=True, check=True, timeout=600)
-    found = 0
-    for code in re.split(r"Function : ", dump.stdout)[1:]:
-        if "tiled_matmul_mma_kernel" in code.split("\n", 1)[0]:
-            found += 1
-            assert "HMMA.16816.F32" in code, code[:200]
-            assert "LDSM" in code, code[:200]
-    assert found == TENSOR_CORE_KERNELS["mma"] * len(torch_pmpp.build_info.archs)
+    found = dict.fromkeys(INSTRUCTIONS, 0)
+    architecture = ""
+    for part in re.split(r"\n(?=\s*(?:code for|Function :))", dump.stdout):
+        architecture = match[1] if (match := re.match(r"\s*code for (\w+)", part)) else architecture
+        kernel = re.match(r"\s*Function : \w*tiled_matmul_(mma|wgmma)_kernel", part)
+        if kernel is None or (kernel[1] == "wgmma" and architecture != "sm_90a"):
+            continue
+        found[kernel[1]] += 1
+        for instruction in INSTRUCTIONS[kernel[1]]:
+            assert instruction in part, part[:200]
+    archs = torch_pmpp.build_info.archs
+    assert found["mma"] == TENSOR_CORE_KERNELS["mma"] * len(archs)
+    assert found["wgmma"] == TENSOR_CORE_KERNELS["wgmma"] * archs.count("90a")
 
 
 def test_library_is_the_one_that_is_loaded():

@@ -1,4 +1,4 @@
-"""Random shapes, strides, offsets, dtypes and algorithms for both operators.
+"""Random shapes, strides, offsets, dtypes and algorithms for both operators, and plans of products.
 
 `--fuzz-examples N` sets the number of cases, `--fuzz-case JSON` repeats the one that a failure printed.
 """
@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 import torch
 from hypothesis import strategies as st
-from support import MATMUL_DTYPES, SIZED_DTYPES, algorithms, all_dtypes, name_of, on_each_device
+from support import HALF_DTYPES, MATMUL_DTYPES, SIZED_DTYPES, algorithms, all_dtypes, name_of, on_each_device
 
 import torch_pmpp
 
@@ -67,6 +67,66 @@ def random_cases(draw, op, device):
     return case
 
 
+# Around the edges of the tiles of mma and wgmma, and of their steps of k; some of k so long that it is cut.
+TILE_SIZES = st.one_of(
+    st.sampled_from((1, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257)), st.integers(1, 150)
+)
+TILE_INNER_SIZES = st.one_of(TILE_SIZES, st.integers(1, 700))
+
+
+@st.composite
+def batched_geometries(draw, count, rows, columns, injective=False):
+    """(row stride, column stride, offset, batch stride); half of them with lines on multiples of 16 bytes."""
+    aligned = draw(st.booleans())
+    if aligned:
+        by_rows, spare = draw(st.booleans()), 8 * draw(st.integers(0, 2))
+        pitch = -(-(columns if by_rows else rows) // 8) * 8 + spare
+        strides, offset = ([pitch, 1] if by_rows else [1, pitch]), 8 * draw(st.integers(0, 2))
+    else:
+        *strides, offset = draw(geometries(rows, columns, injective))
+    kinds = ["after", "between"] if injective else ["after", "between", "shared"]
+    kind = draw(st.sampled_from(kinds))
+    if kind == "shared":
+        return [*strides, offset, 0]
+    if kind == "between":  # a line of each matrix in turn
+        line = 0 if strides[0] >= strides[1] else 1
+        apart = strides[line]
+        strides[line] *= count
+        return [*strides, offset, apart]
+    extent = (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1
+    spare = draw(st.integers(0, 9))
+    return [*strides, offset, -(-extent // 8) * 8 + 8 * spare if aligned else extent + spare]
+
+
+@st.composite
+def random_plan_cases(draw, device):
+    """One plan of the two most demanding algorithms of a device, in batches and with the whole epilogue."""
+    dtype = draw(st.sampled_from(HALF_DTYPES))
+    m, n, k = draw(TILE_SIZES), draw(TILE_SIZES), draw(TILE_INNER_SIZES)
+    count = draw(st.sampled_from((1, 1, 1, 2, 3)))
+    exact = draw(st.booleans())
+    case = {
+        "op": "tiled_matmul_plan",
+        "device": device,
+        "dtype": name_of(dtype),
+        "algorithm": draw(st.sampled_from(algorithms("tiled_matmul", device, dtype)[-2:])),
+        "index": draw(st.integers(0, 99)),
+        "m": m,
+        "n": n,
+        "k": k,
+        "batch": count,
+        "a": draw(batched_geometries(count, m, k)),
+        "b": draw(batched_geometries(count, k, n)),
+        "out": draw(batched_geometries(count, m, n, injective=True)),
+        "c": draw(st.one_of(st.none(), batched_geometries(count, m, n))) if exact else None,
+        "alpha": draw(st.integers(-3, 3)) if exact else 1,
+        "beta": draw(st.integers(-2, 2)) if exact else 0,
+        "exact": exact,
+    }
+    case["seed"] = draw(st.integers(0, 2**31 - 1))
+    return case
+
+
 def fuzz(op, device, examples, run=fuzz_cases.run):
     """Runs that many cases, always the same ones; a failure is the smallest found, as one line that repeats it."""
     smallest = {}
@@ -81,7 +141,7 @@ def fuzz(op, device, examples, run=fuzz_cases.run):
         print_blob=False,
         verbosity=hypothesis.Verbosity.quiet,
     )
-    @hypothesis.given(random_cases(op, device))
+    @hypothesis.given(random_plan_cases(device) if op == "tiled_matmul_plan" else random_cases(op, device))
     def attempt(case):
         try:
             run(case)
@@ -102,6 +162,12 @@ def fuzz(op, device, examples, run=fuzz_cases.run):
 @pytest.mark.parametrize("op", SHARE)
 def test_random_cases(request, device, op):
     fuzz(op, device, max(1, round(request.config.getoption("--fuzz-examples") * SHARE[op])))
+
+
+@on_each_device
+def test_random_plans(request, device):
+    """As many cases again, each with one of all the plans that could run it, not with the one that is chosen."""
+    fuzz("tiled_matmul_plan", device, request.config.getoption("--fuzz-examples"))
 
 
 def test_repeat_one_case(request):
@@ -139,6 +205,29 @@ def test_a_failing_case_prints_one_line_that_repeats_it():
             check=False,
         )
         assert run.returncode == code, run.stdout + run.stderr
+
+
+def test_the_fuzz_finds_a_wrong_plan():
+    """The check itself: a result that is wrong in one element is caught, and so is a write outside of it."""
+    right = torch.ops.pmpp._tiled_matmul_with_plan
+
+    def spoils(element):
+        def run(case):
+            def wrong(a, b, algorithm, index, *, out, **scalars):
+                right(a, b, algorithm, index, out=out, **scalars)
+                element(out).add_(4096)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(torch.ops.pmpp, "_tiled_matmul_with_plan", wrong)
+                fuzz_cases.run(case)
+
+        return run
+
+    last = spoils(lambda out: out[-1, -1, -1:])
+    outside = spoils(lambda out: out.as_strided((1,), (1,), len(out.untyped_storage()) // 2 - 3))
+    for run in (last, outside):
+        with pytest.raises(pytest.fail.Exception, match="repeat: python -m pytest"):
+            fuzz("tiled_matmul_plan", "cpu", 60, run)
 
 
 @pytest.mark.parametrize("op", SHARE)

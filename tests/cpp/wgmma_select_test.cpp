@@ -1,0 +1,357 @@
+// Tiles, pieces of k and workspaces of wgmma, chosen without a GPU.
+#include "csrc/tiled_matmul/select_wgmma.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <string>
+
+#include "csrc/common/int_math.hpp"
+#include "csrc/tiled_matmul/select.hpp"
+#include "csrc/tiled_matmul/wgmma.hpp"
+
+namespace pmpp::matmul {
+namespace {
+
+Problem problem_of(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype = DType::kBFloat16,
+                   std::int64_t batch = 1) {
+  Problem p{};
+  p.dtype = dtype;
+  p.m = m, p.n = n, p.k = k, p.batch = batch;
+  p.a = {nullptr, k, 1, m * k};
+  p.b = {nullptr, n, 1, k * n};
+  p.d = {nullptr, n, 1, m * n};
+  return p;
+}
+
+const void* address(std::uintptr_t bytes) { return reinterpret_cast<const void*>(bytes); }
+
+DeviceFacts device_of(int capability, int shared_opt_in = 227 * 1024) {
+  DeviceFacts facts = h200_facts();
+  facts.compute_capability = capability;
+  facts.shared_memory_opt_in = shared_opt_in;
+  return facts;
+}
+
+// What the kernel takes for granted of its launch.
+void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& device) {
+  const std::string what = to_string(plan) + " for " + to_string(problem);
+  const Problem p = wgmma_problem(problem);
+  ASSERT_EQ(plan.algorithm, Algorithm::kWgmma) << what;
+  ASSERT_TRUE(plan.is_cuda) << what;
+  ASSERT_TRUE(plan.config >= 0 && plan.config < kWgmmaTileCount) << what;
+  const WgmmaTile& tile = kWgmmaTiles[plan.config];
+  EXPECT_EQ(plan.tile_m, tile.m) << what;
+  EXPECT_EQ(plan.tile_n, tile.n) << what;
+  EXPECT_EQ(plan.tile_k, kWgmmaK) << what;
+  EXPECT_EQ(plan.stages, tile.stages) << what;
+  EXPECT_EQ(plan.block[0], wgmma_threads(tile)) << what;
+  EXPECT_EQ(plan.block[1], 1) << what;
+  EXPECT_LE(plan.block[0], device.max_threads_per_block) << what;
+  EXPECT_EQ(plan.dynamic_shared_bytes, wgmma_shared_bytes(tile)) << what;
+  EXPECT_LE(plan.dynamic_shared_bytes, device.shared_memory_opt_in) << what;
+
+  // Every step of k is in one piece, and no piece is empty.
+  ASSERT_GE(plan.splits, 1) << what;
+  EXPECT_EQ(plan.split_k % kWgmmaK, 0) << what;
+  EXPECT_GE(plan.split_k * plan.splits, p.k) << what;
+  EXPECT_LT(plan.split_k * (plan.splits - 1), p.k) << what << ": the last piece is empty";
+
+  if (splits_in_cluster(tile)) {
+    EXPECT_EQ(plan.cluster, plan.splits) << what;
+    EXPECT_GE(plan.cluster, 2) << what;
+    EXPECT_LE(plan.cluster, kMaxKCluster) << what;
+  } else {
+    EXPECT_EQ(plan.cluster, tile.cluster) << what;
+  }
+  const std::int64_t row_tiles = round_up(ceil_div(p.m, tile.m), splits_in_cluster(tile) ? 1 : plan.cluster);
+  const std::int64_t items = row_tiles * ceil_div(p.n, tile.n) * p.batch * plan.splits;
+  EXPECT_LE(items, std::numeric_limits<std::int32_t>::max()) << what;
+  EXPECT_GE(plan.grid[0], 1) << what;
+  EXPECT_EQ(plan.grid[0] % plan.cluster, 0) << what << ": whole clusters";
+  EXPECT_LE(plan.grid[0], items) << what << ": a block without work";
+  if (splits_in_cluster(tile)) {
+    EXPECT_EQ(plan.grid[0], items) << what << ": a block does one piece";
+  }
+  EXPECT_EQ(plan.grid[1], 1) << what;
+  EXPECT_EQ(plan.grid[2], 1) << what;
+
+  EXPECT_EQ(plan.is_a_packed, view_a(p).is_packed) << what;
+  EXPECT_EQ(plan.is_b_packed, view_b(p).is_packed) << what;
+  const WgmmaWorkspace workspace = wgmma_workspace(problem, plan);
+  EXPECT_EQ(plan.workspace_bytes, workspace.bytes) << what;
+  const bool has_partial = plan.splits > 1 && !splits_in_cluster(tile);
+  const auto packed = [&](const OperandView& view, std::int64_t lines) {
+    return view.is_packed ? 2 * view.pitch * (view.is_mn_major ? p.k : lines) * (view.is_batched ? p.batch : 1) : 0;
+  };
+  EXPECT_GE(workspace.packed_a, has_partial ? partial_bytes(p, plan.splits) : 0) << what;
+  EXPECT_GE(workspace.packed_b - workspace.packed_a, packed(view_a(p), p.m)) << what;
+  EXPECT_GE(workspace.bytes - workspace.packed_b, packed(view_b(p), p.n)) << what;
+  EXPECT_EQ(workspace.packed_a % 16, 0) << what;
+  EXPECT_EQ(workspace.packed_b % 16, 0) << what;
+  if (!has_partial && !plan.is_a_packed && !plan.is_b_packed) {
+    EXPECT_EQ(plan.workspace_bytes, 0) << what;
+  }
+}
+
+TEST(WgmmaSelect, NeedsHopperAndSixteenBitFloats) {
+  for (const DType dtype : kAllDTypes) {
+    const bool half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+    for (const int capability : {75, 80, 89, 90, 100, 120}) {
+      const DeviceFacts device = device_of(capability);
+      const Problem p = problem_of(64, 64, 64, dtype);
+      EXPECT_EQ(wgmma_available(dtype, device), half && capability == 90);
+      EXPECT_EQ(select(p, device, Algorithm::kWgmma).has_value(), half && capability == 90);
+      EXPECT_EQ(wgmma_plans(p, device).empty(), !half || capability != 90);
+    }
+    EXPECT_FALSE(wgmma_available(dtype, device_of(90, 227 * 1024 - 1)));
+    EXPECT_FALSE(wgmma_available(dtype, cpu_facts(2)));
+  }
+}
+
+TEST(WgmmaSelect, AutoTakesWgmmaOnHopperMmaElsewhereAndNeitherForOthers) {
+  const auto chosen = [](const Problem& p, const DeviceFacts& device) {
+    return select(p, device, Algorithm::kAuto)->algorithm;
+  };
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    for (const std::int64_t size : {1, 128, 1001, 4096}) {
+      EXPECT_EQ(chosen(problem_of(size, size, size, dtype), device_of(90)), Algorithm::kWgmma) << size;
+      EXPECT_EQ(chosen(problem_of(size, size, size, dtype), device_of(80)), Algorithm::kMma) << size;
+      EXPECT_EQ(chosen(problem_of(size, size, size, dtype), device_of(100)), Algorithm::kMma) << size;
+    }
+  }
+  EXPECT_EQ(chosen(problem_of(1024, 1024, 1024, DType::kFloat32), device_of(90)), Algorithm::kTiledDynamic);
+  EXPECT_EQ(chosen(problem_of(8, 8, 8, DType::kInt8), device_of(90)), Algorithm::kTiled);
+}
+
+// Nothing to multiply, and sizes beyond its 32-bit coordinates: `auto` falls back on what takes them.
+TEST(WgmmaSelect, EmptyAndHugeProblemsAreForOthers) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 31;
+  for (const Problem& p :
+       {problem_of(0, 5, 3), problem_of(5, 0, 3), problem_of(5, 5, 0), problem_of(5, 5, 5, DType::kFloat16, 0),
+        problem_of(kHuge, 3, 3), problem_of(3, kHuge, 3), problem_of(3, 3, kHuge),
+        problem_of(3, 3, 3, DType::kFloat16, kHuge), problem_of(kHuge - 4096, kHuge - 4096, 64)}) {
+    EXPECT_FALSE(wgmma_plan(p, h200_facts())) << to_string(p);
+    EXPECT_TRUE(wgmma_plans(p, h200_facts()).empty()) << to_string(p);
+    EXPECT_FALSE(select(p, h200_facts(), Algorithm::kWgmma)) << to_string(p);
+    const auto plan = select(p, h200_facts(), Algorithm::kAuto);
+    ASSERT_TRUE(plan) << to_string(p);
+    EXPECT_TRUE(plan->algorithm == Algorithm::kTiled || plan->algorithm == Algorithm::kTiledDynamic)
+        << to_string(*plan);
+  }
+  for (const Problem& p :
+       {problem_of(kHuge - 4096, 8, 64), problem_of(8, kHuge - 4096, 64), problem_of(8, 8, kHuge - 4096)}) {
+    const auto plan = wgmma_plan(p, h200_facts());
+    ASSERT_TRUE(plan) << to_string(p);
+    expect_sound(*plan, p, h200_facts());
+  }
+}
+
+TEST(WgmmaSelect, EveryPlanIsSound) {
+  DeviceFacts few = device_of(90);
+  few.sm_count = 78;
+  for (const DeviceFacts& device : {h200_facts(), few}) {
+    for (const std::int64_t m : {1, 63, 64, 129, 1000, 8192}) {
+      for (const std::int64_t n : {1, 64, 193, 257, 4096, 50257}) {
+        for (const std::int64_t k : {1, 64, 65, 505, 1025, 65536}) {
+          for (const std::int64_t batch : {1, 3}) {
+            Problem p = problem_of(m, n, k, DType::kFloat16, batch);
+            if (m % 2 == 0) p.d = {nullptr, 1, m, m * n};
+            const auto plan = wgmma_plan(p, device);
+            ASSERT_TRUE(plan) << to_string(p);
+            expect_sound(*plan, p, device);
+            for (const Plan& each : wgmma_plans(p, device)) expect_sound(each, p, device);
+            if (HasFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(WgmmaSelect, ListsEveryTileWithEveryNumberOfPieces) {
+  std::set<std::string> lines;
+  std::set<std::pair<int, int>> found, expected;
+  const std::vector<Plan> plans = wgmma_plans(problem_of(300, 304, 505), h200_facts());
+  for (const Plan& plan : plans) {
+    found.emplace(plan.config, plan.splits);
+    lines.insert(to_string(plan));
+  }
+  for (int config = 0; config < kWgmmaTileCount; ++config) {
+    for (const int splits : {1, 2, 3, 4, 8}) {
+      if (splits > 1 || !splits_in_cluster(kWgmmaTiles[config])) expected.emplace(config, splits);
+    }
+  }
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(lines.size(), plans.size()) << "different plans print differently";
+  for (const Plan& plan : wgmma_plans(problem_of(300, 304, 64), h200_facts())) EXPECT_EQ(plan.splits, 1);
+}
+
+TEST(WgmmaSelect, APlanPrintsItsClusterItsPiecesAndItsCopies) {
+  const std::vector<Plan> plans = wgmma_plans(problem_of(300, 305, 511), h200_facts());
+  const auto in_cluster = std::find_if(plans.begin(), plans.end(), [](const Plan& plan) {
+    return splits_in_cluster(kWgmmaTiles[plan.config]) && plan.splits == 4;
+  });
+  ASSERT_NE(in_cluster, plans.end());
+  const std::string line = to_string(*in_cluster);
+  EXPECT_EQ(line.rfind("wgmma " + std::to_string(in_cluster->tile_m) + "x", 0), 0u) << line;
+  EXPECT_NE(line.find(" cluster 4 splits 4 of 128 a packed b packed"), std::string::npos) << line;
+}
+
+TEST(WgmmaSelect, LongSumsOfFewTilesAreCutLargeResultsAreNot) {
+  for (const std::int64_t size : {16, 128, 129}) {
+    EXPECT_GT(wgmma_plan(problem_of(size, size, 65536), h200_facts())->splits, 1) << size;
+  }
+  EXPECT_EQ(wgmma_plan(problem_of(8192, 8192, 65536), h200_facts())->splits, 1);
+  EXPECT_EQ(wgmma_plan(problem_of(64, 64, 64), h200_facts())->splits, 1);
+}
+
+// ---- what TMA can address
+
+// The view of an a of 100 lines by 200 of k, with these strides.
+OperandView view_of(std::int64_t line_stride, std::int64_t k_stride, const void* data = nullptr, std::int64_t batch = 1,
+                    std::int64_t batch_stride = 0) {
+  Problem p = problem_of(100, 8, 200, DType::kFloat16, batch);
+  p.a = {data, line_stride, k_stride, batch_stride};
+  return view_a(p);
+}
+
+TEST(WgmmaViews, EitherOrderIsReadWhereItLies) {
+  const OperandView by_k = view_of(200, 1);
+  EXPECT_FALSE(by_k.is_packed);
+  EXPECT_FALSE(by_k.is_mn_major);
+  EXPECT_EQ(by_k.pitch, 200);
+  EXPECT_EQ(view_of(1024, 1).pitch, 1024);
+  const OperandView by_lines = view_of(1, 104);
+  EXPECT_FALSE(by_lines.is_packed);
+  EXPECT_TRUE(by_lines.is_mn_major);
+  EXPECT_EQ(by_lines.pitch, 104);
+
+  Problem p = problem_of(8, 104, 200);  // b's lines are its columns
+  EXPECT_TRUE(view_b(p).is_mn_major);
+  EXPECT_FALSE(view_b(p).is_packed);
+  p.b = {nullptr, 1, 200, 0};
+  EXPECT_FALSE(view_b(p).is_mn_major);
+  EXPECT_FALSE(view_b(p).is_packed);
+  EXPECT_EQ(view_b(p).pitch, 200);
+}
+
+TEST(WgmmaViews, WhatIsOffSixteenBytesIsPacked) {
+  for (std::uintptr_t bytes = 0; bytes < 16; bytes += 2) {
+    EXPECT_EQ(view_of(200, 1, address(4096 + bytes)).is_packed, bytes != 0) << bytes;
+    EXPECT_EQ(view_of(1, 104, address(4096 + bytes)).is_packed, bytes != 0) << bytes;
+  }
+  for (std::int64_t extra = 0; extra < 8; ++extra) {
+    EXPECT_EQ(view_of(200 + extra, 1).is_packed, extra != 0) << extra;
+    EXPECT_EQ(view_of(1, 104 + extra).is_packed, extra != 0) << extra;
+  }
+}
+
+TEST(WgmmaViews, StridesThatTmaDoesNotHaveArePacked) {
+  EXPECT_TRUE(view_of(400, 2).is_packed) << "no unit stride";
+  EXPECT_TRUE(view_of(2, 208).is_packed);
+  EXPECT_TRUE(view_of(0, 1).is_packed) << "one line repeated";
+  EXPECT_TRUE(view_of(1, 0).is_packed);
+  EXPECT_TRUE(view_of(0, 0).is_packed);
+  EXPECT_TRUE(view_of(-200, 1).is_packed);
+  EXPECT_TRUE(view_of(-200, -1).is_packed);
+  EXPECT_TRUE(view_of(192, 1).is_packed) << "lines that share elements";
+  EXPECT_FALSE(view_of((std::int64_t{1} << 38) - 8, 1).is_packed);
+  EXPECT_TRUE(view_of(std::int64_t{1} << 38, 1).is_packed) << "2^39 bytes and more";
+}
+
+TEST(WgmmaViews, CopiesKeepTheOrderAndStartLinesOn128Bytes) {
+  const OperandView by_k = view_of(400, 2);
+  EXPECT_FALSE(by_k.is_mn_major);
+  EXPECT_EQ(by_k.pitch, 256);
+  EXPECT_EQ(by_k.batch_pitch, 256 * 100);
+  const OperandView by_lines = view_of(1, 101);
+  EXPECT_TRUE(by_lines.is_mn_major);
+  EXPECT_EQ(by_lines.pitch, 128);
+  EXPECT_EQ(by_lines.batch_pitch, 128 * 200);
+}
+
+TEST(WgmmaViews, ASingleLineHasNoPitch) {
+  Problem p = problem_of(1, 8, 200);
+  p.a = {nullptr, 3, 1, 0};
+  EXPECT_FALSE(view_a(p).is_packed);
+  EXPECT_EQ(view_a(p).pitch % 8, 0);
+  EXPECT_GE(view_a(p).pitch, 200);
+  p = problem_of(100, 8, 1);
+  p.a = {nullptr, 1, 77, 0};
+  EXPECT_FALSE(view_a(p).is_packed);
+  EXPECT_EQ(view_a(p).pitch % 8, 0);
+  EXPECT_GE(view_a(p).pitch, 100);
+}
+
+TEST(WgmmaViews, OneMatrixForTheWholeBatchIsNotBatched) {
+  EXPECT_FALSE(view_of(200, 1, nullptr, 3, 0).is_batched);
+  EXPECT_FALSE(view_of(200, 1, nullptr, 1, 20000).is_batched);
+  const OperandView batched = view_of(200, 1, nullptr, 3, 20000);
+  EXPECT_TRUE(batched.is_batched);
+  EXPECT_FALSE(batched.is_packed);
+  EXPECT_EQ(batched.batch_pitch, 20000);
+  EXPECT_TRUE(view_of(200, 1, nullptr, 3, 20004).is_packed);
+  EXPECT_TRUE(view_of(200, 1, nullptr, 3, -20000).is_packed) << "TMA has no negative pitch";
+  EXPECT_FALSE(view_of(600, 1, nullptr, 3, 200).is_packed) << "a line of each matrix in turn";
+}
+
+TEST(WgmmaViews, AResultIsStoredByTmaWhereItsRowsAllow) {
+  Problem p = problem_of(100, 104, 64);
+  EXPECT_TRUE(stores_by_tma(p));
+  p.d.data = reinterpret_cast<void*>(std::uintptr_t{4096 + 8});
+  EXPECT_FALSE(stores_by_tma(p));
+  EXPECT_FALSE(stores_by_tma(problem_of(100, 105, 64)));
+  EXPECT_TRUE(stores_by_tma(problem_of(1, 105, 64))) << "a single row has no pitch";
+  p = problem_of(100, 104, 64);
+  p.d = {nullptr, 208, 2, 0};
+  EXPECT_FALSE(stores_by_tma(p));
+  p = problem_of(100, 104, 64, DType::kFloat16, 2);
+  EXPECT_TRUE(stores_by_tma(p));
+  p.d.batch_stride += 4;
+  EXPECT_FALSE(stores_by_tma(p));
+  p.d.batch_stride = -100 * 104;
+  EXPECT_FALSE(stores_by_tma(p)) << "TMA has no negative pitch";
+}
+
+// ---- results that lie column by column
+
+TEST(WgmmaProblem, AResultByColumnsIsTheTransposedProduct) {
+  Problem p = problem_of(100, 200, 300);
+  p.a = {address(1 << 12), 300, 1, 11};
+  p.b = {address(2 << 12), 200, 1, 22};
+  p.c = {address(3 << 12), 0, 1, 33};
+  p.d = {nullptr, 1, 104, 44};
+  const Problem swapped = wgmma_problem(p);
+  EXPECT_EQ(swapped.m, 200);
+  EXPECT_EQ(swapped.n, 100);
+  EXPECT_EQ(swapped.k, 300);
+  EXPECT_EQ(swapped.a.data, p.b.data);
+  EXPECT_EQ(swapped.a.row_stride, 1);
+  EXPECT_EQ(swapped.a.col_stride, 200);
+  EXPECT_EQ(swapped.a.batch_stride, 22);
+  EXPECT_EQ(swapped.b.data, p.a.data);
+  EXPECT_EQ(swapped.b.row_stride, 1);
+  EXPECT_EQ(swapped.b.col_stride, 300);
+  EXPECT_EQ(swapped.c.row_stride, 1);
+  EXPECT_EQ(swapped.c.col_stride, 0);
+  EXPECT_EQ(swapped.d.row_stride, 104);
+  EXPECT_EQ(swapped.d.col_stride, 1);
+  EXPECT_EQ(swapped.d.batch_stride, 44);
+  EXPECT_EQ(to_string(wgmma_problem(swapped)), to_string(swapped)) << "once is enough";
+}
+
+TEST(WgmmaProblem, OtherResultsStayAsTheyAre) {
+  for (const Result& d : {Result{nullptr, 200, 1, 0}, Result{nullptr, 1, 1, 0}, Result{nullptr, 400, 2, 0},
+                          Result{nullptr, -200, -1, 0}}) {
+    Problem p = problem_of(100, 200, 300);
+    p.d = d;
+    EXPECT_EQ(to_string(wgmma_problem(p)), to_string(p));
+  }
+}
+
+}  // namespace
+}  // namespace pmpp::matmul
