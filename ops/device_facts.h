@@ -18,6 +18,9 @@ void check_alignment(const char* op, const char* name, const void* data, std::ui
 // Read from the driver once a device and process, then a table look-up.
 const DeviceFacts& cuda_device_facts(const c10::Device& device);
 
+// Whether the binary has code for the device. Asked of the driver once a device and process.
+bool cuda_device_has_kernels(const c10::Device& device);
+
 // What to tell a user whose kernel did not start: the error, and for a device that the binary has no code for, which
 // architectures it has. `error` is a cudaError_t.
 std::string launch_failure(const c10::Device& device, int error);

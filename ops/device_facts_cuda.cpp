@@ -1,4 +1,5 @@
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/util/Exception.h>
 #include <cuda_runtime_api.h>
 
@@ -7,6 +8,7 @@
 #include <sstream>
 
 #include "csrc/common/int_math.hpp"
+#include "csrc/padded_transpose/launch.hpp"
 #include "ops/device_facts.h"
 
 namespace pmpp::ops {
@@ -35,19 +37,38 @@ DeviceFacts read_facts(int index) {
 struct Entry {
   std::once_flag read;
   DeviceFacts facts;
+  std::once_flag searched;
+  bool has_kernels = false;
 };
+
+int index_of(const c10::Device& device) { return device.has_index() ? device.index() : c10::cuda::current_device(); }
+
+Entry& entry_of(const c10::Device& device) {
+  // A deque because a once_flag cannot move; as long as the process has devices.
+  static std::deque<Entry> table(c10::cuda::device_count());
+  const int index = index_of(device);
+  TORCH_CHECK(index >= 0 && index < static_cast<int>(table.size()), "pmpp: device cuda:", index,
+              " does not exist; there are ", table.size(), " CUDA devices");
+  return table[index];
+}
 
 }  // namespace
 
 const DeviceFacts& cuda_device_facts(const c10::Device& device) {
-  // A deque because a once_flag cannot move; as long as the process has devices.
-  static std::deque<Entry> table(c10::cuda::device_count());
-  const int index = device.has_index() ? device.index() : c10::cuda::current_device();
-  TORCH_CHECK(index >= 0 && index < static_cast<int>(table.size()), "pmpp: device cuda:", index,
-              " does not exist; there are ", table.size(), " CUDA devices");
-  Entry& entry = table[index];
-  std::call_once(entry.read, [&] { entry.facts = read_facts(index); });
+  Entry& entry = entry_of(device);
+  std::call_once(entry.read, [&] { entry.facts = read_facts(index_of(device)); });
   return entry.facts;
+}
+
+bool cuda_device_has_kernels(const c10::Device& device) {
+  Entry& entry = entry_of(device);
+  std::call_once(entry.searched, [&] {
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index_of(device)));
+    entry.has_kernels = transposition::find_kernels() == cudaSuccess;
+    // A failed search is no error of the program's next call.
+    if (!entry.has_kernels) cudaGetLastError();
+  });
+  return entry.has_kernels;
 }
 
 void check_alignment(const char* op, const char* name, const void* data, std::uintptr_t alignment) {

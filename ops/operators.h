@@ -36,4 +36,17 @@ inline const auto& transpose_out_operator() {
   return op;
 }
 
+// What vmap makes of the two.
+inline const auto& batched_matmul_operator() {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("pmpp::_batched_matmul", "").typed<MatmulSignature>();
+  return op;
+}
+
+inline const auto& batched_transpose_operator() {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("pmpp::_batched_transpose", "").typed<TransposeSignature>();
+  return op;
+}
+
 }  // namespace pmpp::ops

@@ -29,9 +29,16 @@ at::Tensor padded_transpose(const TransposeBackend& backend, const at::Tensor& x
 at::Tensor& padded_transpose_out(const TransposeBackend& backend, const at::Tensor& x, c10::string_view algorithm,
                                  at::Tensor& out);
 
+// Throws unless x has at most two dimensions.
+void check_transpose_ndim(const at::Tensor& x);
+
 // Shapes and dtypes alone; sizes may be symbolic.
 at::Tensor padded_transpose_meta(const at::Tensor& x, c10::string_view algorithm);
 at::Tensor& padded_transpose_out_meta(const at::Tensor& x, c10::string_view algorithm, at::Tensor& out);
+
+// Each matrix of a (batch, m, n) tensor, in one launch: a new row-major (batch, n, m) tensor.
+at::Tensor batched_transpose(const TransposeBackend& backend, const at::Tensor& x, c10::string_view algorithm);
+at::Tensor batched_transpose_meta(const at::Tensor& x, c10::string_view algorithm);
 
 // The plan for this input as one line, without running it.
 std::string padded_transpose_plan(const TransposeBackend& backend, const at::Tensor& x, c10::string_view algorithm);

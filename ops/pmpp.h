@@ -9,6 +9,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceType.h>
 #include <c10/util/string_view.h>
 
 #if defined(__GNUC__)
@@ -39,6 +40,30 @@ PMPP_API at::Tensor& padded_transpose_out(at::Tensor& out, const at::Tensor& x, 
 
 // x.t().contiguous() exactly: the view x.t() when that is contiguous already, else padded_transpose(x).
 PMPP_API at::Tensor transpose(const at::Tensor& x, c10::string_view algorithm = "auto");
+
+// The switch. On, PyTorch's own mm, addmm, bmm and baddbmm (with out= forms, and so linear, matmul, einsum, their
+// backward passes and compiled code) of this type of device run on pmpp's kernels in the whole process, with alpha,
+// beta and bias in the kernel. What pmpp does not take (layouts that are not strided, integers on CUDA, empty operands,
+// an `out` that would be resized, ...) goes to PyTorch's kernels, which also raise PyTorch's errors. Off, PyTorch's
+// kernels are back exactly as they were. May be called while other threads compute: each call runs one way or the
+// other.
+//
+// Throws c10::Error and changes nothing when it is on (off) already, for a type of device other than CPU and CUDA, and
+// when there is no CUDA device that this build has code for.
+PMPP_API void replace_mm(bool on, c10::DeviceType device = c10::kCUDA);
+
+// The same for a scope. Scopes are counted and may nest, overlap between threads, and lie within replace_mm(true) and
+// replace_mm(false): PyTorch's kernels are back when all are left and the switch is off.
+class PMPP_API ReplaceMm {
+ public:
+  explicit ReplaceMm(c10::DeviceType device = c10::kCUDA);
+  ~ReplaceMm();
+  ReplaceMm(const ReplaceMm&) = delete;
+  ReplaceMm& operator=(const ReplaceMm&) = delete;
+
+ private:
+  c10::DeviceType device_;
+};
 
 // The library's version. A program that uses the operators by name alone can call it once to keep the library linked.
 PMPP_API const char* version();

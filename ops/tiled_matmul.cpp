@@ -8,6 +8,8 @@
 #include <array>
 #include <optional>
 
+#include "csrc/common/int_math.hpp"
+#include "ops/stats.h"
 #include "ops/tensor_checks.h"
 
 namespace pmpp::ops {
@@ -21,8 +23,9 @@ void check_matrix(Named operand) {
               operand.tensor.dim(), " dimension(s) (shape ", operand.tensor.sym_sizes(), ")");
 }
 
-// ndim, shape, device. Symbolic sizes are compared without being specialised.
-void check_operands(const at::Tensor& a, const at::Tensor& b) {
+}  // namespace
+
+void check_matmul_operands(const at::Tensor& a, const at::Tensor& b) {
   check_matrix({"a", a});
   check_matrix({"b", b});
   TORCH_SYM_CHECK(a.sym_size(1).sym_eq(b.sym_size(0)), kOp, ": a and b shapes cannot be multiplied (", a.sym_size(0),
@@ -30,7 +33,7 @@ void check_operands(const at::Tensor& a, const at::Tensor& b) {
   check_same_device(kOp, {"a", a}, {"b", b});
 }
 
-std::optional<DType> supported_dtype(at::ScalarType dtype) {
+std::optional<DType> matmul_dtype(at::ScalarType dtype) {
   switch (dtype) {
     case at::kHalf:
       return DType::kFloat16;
@@ -59,10 +62,12 @@ std::optional<DType> supported_dtype(at::ScalarType dtype) {
   }
 }
 
+namespace {
+
 DType check_dtypes(const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), kOp, ": expected a and b to have the same dtype, but got a ",
               a.scalar_type(), " and b ", b.scalar_type());
-  const std::optional<DType> dtype = supported_dtype(a.scalar_type());
+  const std::optional<DType> dtype = matmul_dtype(a.scalar_type());
   TORCH_CHECK_NOT_IMPLEMENTED(dtype.has_value(), "\"", kOp, "\" not implemented for '", a.scalar_type(), "'");
   return *dtype;
 }
@@ -77,21 +82,34 @@ matmul::Algorithm check_algorithm(c10::string_view name) {
   return *algorithm;
 }
 
-struct Call {
-  matmul::Problem problem;
-  matmul::Plan plan;
-};
+std::int64_t batch_stride(const at::Tensor& x) { return x.dim() == 3 ? x.stride(0) : 0; }
 
-// The problem for a result that has yet to be made, and its plan: dtype and algorithm are checked here.
-Call make_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm) {
-  Call call;
+// c as if it had been expanded to the result: a dimension that it lacks, or of size 1, has stride 0.
+matmul::Operand expanded(const at::Tensor& c) {
+  const auto stride = [&](std::int64_t from_last) {
+    return c.dim() >= from_last && c.size(-from_last) != 1 ? c.stride(-from_last) : 0;
+  };
+  return {c.const_data_ptr(), stride(2), stride(1), stride(3)};
+}
+
+}  // namespace
+
+MatmulCall make_matmul_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
+                            c10::string_view algorithm, const Addend& addend) {
+  MatmulCall call;
   call.problem.dtype = check_dtypes(a, b);
-  call.problem.m = a.size(0);
-  call.problem.n = b.size(1);
-  call.problem.k = a.size(1);
-  call.problem.a = {a.const_data_ptr(), a.stride(0), a.stride(1), 0};
-  call.problem.b = {b.const_data_ptr(), b.stride(0), b.stride(1), 0};
-  call.problem.d = {nullptr, call.problem.n, 1, 0};
+  call.problem.batch = a.dim() == 3 ? a.size(0) : 1;
+  call.problem.m = a.size(-2);
+  call.problem.n = b.size(-1);
+  call.problem.k = a.size(-1);
+  call.problem.a = {a.const_data_ptr(), a.stride(-2), a.stride(-1), batch_stride(a)};
+  call.problem.b = {b.const_data_ptr(), b.stride(-2), b.stride(-1), batch_stride(b)};
+  call.problem.alpha = addend.alpha;
+  if (addend.c != nullptr) {
+    call.problem.c = expanded(*addend.c);
+    call.problem.beta = addend.beta;
+  }
+  call.problem.d = {nullptr, call.problem.n, 1, call.problem.m * call.problem.n};
   const matmul::Algorithm asked = check_algorithm(algorithm);
   const DeviceFacts facts = backend.facts(a.device());
   const std::optional<matmul::Plan> plan = matmul::select(call.problem, facts, asked);
@@ -103,19 +121,29 @@ Call make_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tens
   return call;
 }
 
-// The plan was made for a fresh result. For an `out` of the caller's it is made again, with its strides and addresses;
-// those of the operands are taken last, since resizing `out` moves the storage that it may share with an operand.
-void plan_for_out(const MatmulBackend& backend, Call& call, const at::Tensor& a, const at::Tensor& b,
-                  const at::Tensor& out) {
-  call.problem.a.data = a.const_data_ptr();
-  call.problem.b.data = b.const_data_ptr();
-  call.problem.d = {out.mutable_data_ptr(), out.stride(0), out.stride(1), 0};
-  const std::optional<matmul::Plan> plan =
-      matmul::select(call.problem, backend.facts(out.device()), call.plan.algorithm);
-  TORCH_CHECK(plan.has_value(), kOp, ": no plan of ", matmul::algorithm_name(call.plan.algorithm), " for ",
-              matmul::to_string(call.problem));
-  call.plan = *plan;
+void run_matmul_into(const MatmulBackend& backend, MatmulCall& call, const at::Tensor& a, const at::Tensor& b,
+                     const at::Tensor& out) {
+  // Addresses are taken last: resizing `out` moves the storage that it may share with an operand. The plan was made for
+  // a fresh result; for one that lies otherwise it is made again.
+  matmul::Problem problem = call.problem;
+  problem.a.data = a.const_data_ptr();
+  problem.b.data = b.const_data_ptr();
+  problem.d = {out.mutable_data_ptr(), out.stride(-2), out.stride(-1), batch_stride(out)};
+  const bool as_planned = problem.a.data == call.problem.a.data && problem.b.data == call.problem.b.data &&
+                          problem.d.row_stride == call.problem.d.row_stride &&
+                          problem.d.col_stride == call.problem.d.col_stride && is_aligned(problem.d.data, 16);
+  call.problem = problem;
+  if (!as_planned) {
+    const std::optional<matmul::Plan> plan = matmul::select(problem, backend.facts(out.device()), call.plan.algorithm);
+    TORCH_CHECK(plan.has_value(), kOp, ": no plan of ", matmul::algorithm_name(call.plan.algorithm), " for ",
+                matmul::to_string(problem));
+    call.plan = *plan;
+  }
+  backend.run(call.plan, call.problem, out.device());
+  count_matmul(call.plan);
 }
+
+namespace {
 
 bool needs_kernel(const at::Tensor& a, const at::Tensor& b) { return a.numel() != 0 && b.numel() != 0; }
 
@@ -125,41 +153,47 @@ bool needs_kernel_symbolic(const at::Tensor& a, const at::Tensor& b) {
   return a.sym_numel() != 0 && b.sym_numel() != 0;
 }
 
-void check_meta(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm) {
-  check_operands(a, b);
-  const bool valid = a.scalar_type() == b.scalar_type() && supported_dtype(a.scalar_type()).has_value() &&
+}  // namespace
+
+void check_matmul_arguments(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm) {
+  const bool valid = a.scalar_type() == b.scalar_type() && matmul_dtype(a.scalar_type()).has_value() &&
                      matmul::parse_algorithm({algorithm.data(), algorithm.size()}).has_value();
   if (valid || !needs_kernel_symbolic(a, b)) return;
   check_dtypes(a, b);
   check_algorithm(algorithm);
 }
 
+namespace {
+
+void check_meta(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm) {
+  check_matmul_operands(a, b);
+  check_matmul_arguments(a, b, algorithm);
+}
+
 }  // namespace
 
 at::Tensor tiled_matmul(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
                         c10::string_view algorithm) {
-  check_operands(a, b);
+  check_matmul_operands(a, b);
   const std::array<std::int64_t, 2> shape = {a.size(0), b.size(1)};
   if (!needs_kernel(a, b)) return at::zeros(shape, a.options());
-  Call call = make_call(backend, a, b, algorithm);
+  MatmulCall call = make_matmul_call(backend, a, b, algorithm);
   at::Tensor result = at::empty(shape, a.options());
-  call.problem.d.data = result.mutable_data_ptr();
-  backend.run(call.plan, call.problem, result.device());
+  run_matmul_into(backend, call, a, b, result);
   return result;
 }
 
 at::Tensor& tiled_matmul_out(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
                              c10::string_view algorithm, at::Tensor& out) {
-  check_operands(a, b);
+  check_matmul_operands(a, b);
   const std::array<std::int64_t, 2> shape = {a.size(0), b.size(1)};
   if (!needs_kernel(a, b)) {
     prepare_out(kOp, out, shape, a.scalar_type(), {{"a", a}, {"b", b}});
     return out.zero_();
   }
-  Call call = make_call(backend, a, b, algorithm);
+  MatmulCall call = make_matmul_call(backend, a, b, algorithm);
   prepare_out(kOp, out, shape, a.scalar_type(), {{"a", a}, {"b", b}});
-  plan_for_out(backend, call, a, b, out);
-  backend.run(call.plan, call.problem, out.device());
+  run_matmul_into(backend, call, a, b, out);
   return out;
 }
 
@@ -178,9 +212,9 @@ at::Tensor& tiled_matmul_out_meta(const at::Tensor& a, const at::Tensor& b, c10:
 
 std::string tiled_matmul_plan(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
                               c10::string_view algorithm) {
-  check_operands(a, b);
+  check_matmul_operands(a, b);
   if (!needs_kernel(a, b)) return "none: empty";
-  return matmul::to_string(make_call(backend, a, b, algorithm).plan);
+  return matmul::to_string(make_matmul_call(backend, a, b, algorithm).plan);
 }
 
 namespace {
@@ -241,7 +275,7 @@ void tiled_matmul_with_plan(const MatmulBackend& backend, const at::Tensor& a, c
 
 std::vector<std::string> tiled_matmul_algorithms(const DeviceFacts& device, at::ScalarType dtype) {
   std::vector<std::string> names;
-  const std::optional<DType> supported = supported_dtype(dtype);
+  const std::optional<DType> supported = matmul_dtype(dtype);
   if (!supported.has_value()) return names;
   for (const matmul::Algorithm algorithm : matmul::algorithms(*supported, device)) {
     names.emplace_back(matmul::algorithm_name(algorithm));

@@ -50,6 +50,36 @@ void tiled_matmul_with_plan(const MatmulBackend& backend, const at::Tensor& a, c
                             c10::string_view algorithm, std::int64_t index, const std::optional<at::Tensor>& c,
                             const at::Scalar& alpha, const at::Scalar& beta, at::Tensor& out);
 
+// ndim, shape, device. Symbolic sizes are compared without being specialised.
+void check_matmul_operands(const at::Tensor& a, const at::Tensor& b);
+
+// dtype and algorithm, unless the result is empty or k = 0.
+void check_matmul_arguments(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm);
+
+// What is added to a product: the result is alpha * (a @ b) + beta * c. c has the operands' dtype and device and at
+// most the result's dimensions; it is expanded to the result as PyTorch expands it, and null for nothing.
+struct Addend {
+  const at::Tensor* c = nullptr;
+  matmul::Scalar alpha = matmul::scalar(1), beta = matmul::scalar(0);
+};
+
+struct MatmulCall {
+  matmul::Problem problem;
+  matmul::Plan plan;
+};
+
+// The problem for a fresh, row-major result, and its plan; dtype and algorithm are checked here. For
+// matrices, or for batches of them (batch, m, k) and (batch, k, n), whose shapes fit and are not empty.
+MatmulCall make_matmul_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
+                            c10::string_view algorithm, const Addend& addend = {});
+
+// Runs the call, with a new plan where `out` does not lie as a fresh result would.
+void run_matmul_into(const MatmulBackend& backend, MatmulCall& call, const at::Tensor& a, const at::Tensor& b,
+                     const at::Tensor& out);
+
+// The kernels' name of this dtype; none for one that is not multiplied.
+std::optional<DType> matmul_dtype(at::ScalarType dtype);
+
 // The algorithms that run this dtype on this device, without "auto"; none for a dtype that is not multiplied.
 std::vector<std::string> tiled_matmul_algorithms(const DeviceFacts& device, at::ScalarType dtype);
 

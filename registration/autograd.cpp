@@ -9,7 +9,6 @@
 #include <string>
 
 #include "ops/operators.h"
-#include "ops/pmpp.h"
 
 namespace pmpp::ops {
 namespace {
@@ -18,10 +17,20 @@ using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
+// The operators on one matrix and on a batch of them differ in which one a product or transpose goes through.
+at::Tensor multiply(bool batched, const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm) {
+  return (batched ? batched_matmul_operator() : matmul_operator()).call(a, b, algorithm);
+}
+
+at::Tensor transpose(bool batched, const at::Tensor& x, c10::string_view algorithm) {
+  return (batched ? batched_transpose_operator() : transpose_operator()).call(x, algorithm);
+}
+
 // d(a @ b): grad_a = grad @ b^H, grad_b = a^H @ grad.
 struct TiledMatmulBackward : public Node {
   SavedVariable a, b;  // a is saved for grad_b alone, b for grad_a
   std::string algorithm;
+  bool batched = false;
 
   std::string name() const override { return "TiledMatmulBackward"; }
 
@@ -36,8 +45,8 @@ struct TiledMatmulBackward : public Node {
     variable_list result(2);
     const at::Tensor& grad = grads[0];
     if (!grad.defined()) return result;
-    if (task_should_compute_output(0)) result[0] = tiled_matmul(grad, b.unpack().t().conj(), algorithm);
-    if (task_should_compute_output(1)) result[1] = tiled_matmul(a.unpack().t().conj(), grad, algorithm);
+    if (task_should_compute_output(0)) result[0] = multiply(batched, grad, b.unpack().mT().conj(), algorithm);
+    if (task_should_compute_output(1)) result[1] = multiply(batched, a.unpack().mT().conj(), grad, algorithm);
     return result;
   }
 };
@@ -45,12 +54,13 @@ struct TiledMatmulBackward : public Node {
 // The gradient of a transpose is the transpose of the gradient.
 struct PaddedTransposeBackward : public Node {
   std::string algorithm;
+  bool batched = false;
 
   std::string name() const override { return "PaddedTransposeBackward"; }
 
   variable_list apply(variable_list&& grads) override {
     variable_list result(1);
-    if (grads[0].defined() && task_should_compute_output(0)) result[0] = padded_transpose(grads[0], algorithm);
+    if (grads[0].defined() && task_should_compute_output(0)) result[0] = transpose(batched, grads[0], algorithm);
     return result;
   }
 };
@@ -71,11 +81,13 @@ void set_tangent(const at::Tensor& result, const at::Tensor& tangent) {
   if (tangent.defined()) result._set_fw_grad(tangent, kLevel, /*is_inplace_op=*/false);
 }
 
-at::Tensor tiled_matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b,
-                                 c10::string_view algorithm) {
+template <bool kBatched>
+at::Tensor matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b,
+                           c10::string_view algorithm) {
   const auto redispatch = [&] {
     at::AutoDispatchBelowADInplaceOrView guard;
-    return matmul_operator().redispatch(keys & c10::after_autograd_keyset, a, b, algorithm);
+    const auto& op = kBatched ? batched_matmul_operator() : matmul_operator();
+    return op.redispatch(keys & c10::after_autograd_keyset, a, b, algorithm);
   };
   const bool tangents = has_tangent(a) || has_tangent(b);
   const bool record = torch::autograd::compute_requires_grad(a, b);
@@ -85,6 +97,7 @@ at::Tensor tiled_matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, 
   if (record) {
     node = make_node<TiledMatmulBackward>(torch::autograd::collect_next_edges(a, b));
     node->algorithm = std::string(algorithm.data(), algorithm.size());
+    node->batched = kBatched;
     if (node->should_compute_output(0)) node->b = SavedVariable(b, /*is_output=*/false);
     if (node->should_compute_output(1)) node->a = SavedVariable(a, /*is_output=*/false);
   }
@@ -92,9 +105,9 @@ at::Tensor tiled_matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, 
   if (node) torch::autograd::set_history(result, node);
   if (tangents) {
     at::Tensor tangent;
-    if (has_tangent(a)) tangent = tiled_matmul(a._fw_grad(kLevel), b._fw_primal(kLevel), algorithm);
+    if (has_tangent(a)) tangent = multiply(kBatched, a._fw_grad(kLevel), b._fw_primal(kLevel), algorithm);
     if (has_tangent(b)) {
-      const at::Tensor part = tiled_matmul(a._fw_primal(kLevel), b._fw_grad(kLevel), algorithm);
+      const at::Tensor part = multiply(kBatched, a._fw_primal(kLevel), b._fw_grad(kLevel), algorithm);
       tangent = tangent.defined() ? tangent.add(part) : part;
     }
     set_tangent(result, tangent);
@@ -102,19 +115,22 @@ at::Tensor tiled_matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, 
   return result;
 }
 
-at::Tensor padded_transpose_autograd(c10::DispatchKeySet keys, const at::Tensor& x, c10::string_view algorithm) {
+template <bool kBatched>
+at::Tensor transpose_autograd(c10::DispatchKeySet keys, const at::Tensor& x, c10::string_view algorithm) {
   const auto redispatch = [&] {
     at::AutoDispatchBelowADInplaceOrView guard;
-    return transpose_operator().redispatch(keys & c10::after_autograd_keyset, x, algorithm);
+    const auto& op = kBatched ? batched_transpose_operator() : transpose_operator();
+    return op.redispatch(keys & c10::after_autograd_keyset, x, algorithm);
   };
   std::shared_ptr<PaddedTransposeBackward> node;
   if (torch::autograd::compute_requires_grad(x)) {
     node = make_node<PaddedTransposeBackward>(torch::autograd::collect_next_edges(x));
     node->algorithm = std::string(algorithm.data(), algorithm.size());
+    node->batched = kBatched;
   }
   at::Tensor result = redispatch();
   if (node) torch::autograd::set_history(result, node);
-  if (has_tangent(x)) set_tangent(result, padded_transpose(x._fw_grad(kLevel), algorithm));
+  if (has_tangent(x)) set_tangent(result, transpose(kBatched, x._fw_grad(kLevel), algorithm));
   return result;
 }
 
@@ -145,10 +161,12 @@ at::Tensor& padded_transpose_out_autograd(c10::DispatchKeySet keys, const at::Te
 }  // namespace
 
 TORCH_LIBRARY_IMPL(pmpp, Autograd, m) {
-  m.impl("tiled_matmul", tiled_matmul_autograd);
+  m.impl("tiled_matmul", matmul_autograd<false>);
   m.impl("tiled_matmul.out", tiled_matmul_out_autograd);
-  m.impl("padded_transpose", padded_transpose_autograd);
+  m.impl("padded_transpose", transpose_autograd<false>);
   m.impl("padded_transpose.out", padded_transpose_out_autograd);
+  m.impl("_batched_matmul", matmul_autograd<true>);
+  m.impl("_batched_transpose", transpose_autograd<true>);
 }
 
 }  // namespace pmpp::ops

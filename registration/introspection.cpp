@@ -1,5 +1,5 @@
-// The operators that tell what would run. They launch nothing and record nothing, so one registration serves every
-// device.
+// The operators that tell what would run, and what did. They launch nothing and record nothing, so one registration
+// serves every device.
 #include <torch/library.h>
 
 #include <optional>
@@ -8,6 +8,7 @@
 
 #include "ops/device_facts.h"
 #include "ops/padded_transpose.h"
+#include "ops/stats.h"
 #include "ops/tiled_matmul.h"
 
 namespace pmpp::ops {
@@ -66,6 +67,12 @@ std::string transpose_plan(const at::Tensor& x, c10::string_view algorithm) {
   return padded_transpose_plan(transpose_backend(x.device()), x, algorithm);
 }
 
+c10::Dict<std::string, std::int64_t> stats_dict() {
+  c10::Dict<std::string, std::int64_t> result;
+  for (const auto& [name, count] : stats()) result.insert(name, count);
+  return result;
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(pmpp, CompositeExplicitAutograd, m) {
@@ -76,6 +83,10 @@ TORCH_LIBRARY_IMPL(pmpp, CompositeExplicitAutograd, m) {
 }
 
 // Without a tensor argument there is no dispatch key to choose by.
-TORCH_LIBRARY_IMPL(pmpp, CatchAll, m) { m.impl("_algorithms", algorithms); }
+TORCH_LIBRARY_IMPL(pmpp, CatchAll, m) {
+  m.impl("_algorithms", algorithms);
+  m.impl("_stats", stats_dict);
+  m.impl("_reset_stats", reset_stats);
+}
 
 }  // namespace pmpp::ops

@@ -8,6 +8,10 @@ TORCH_LIBRARY(pmpp, m) {
   m.def("padded_transpose(Tensor x, *, str algorithm=\"auto\") -> Tensor", tags);
   m.def("padded_transpose.out(Tensor x, *, str algorithm=\"auto\", Tensor(a!) out) -> Tensor(a!)", tags);
 
+  // The same for three-dimensional batches of matrices, one launch for all: what vmap calls.
+  m.def("_batched_matmul(Tensor a, Tensor b, *, str algorithm=\"auto\") -> Tensor", tags);
+  m.def("_batched_transpose(Tensor x, *, str algorithm=\"auto\") -> Tensor", tags);
+
   // What would run, without running it: for tests, benchmarks and `python -m torch_pmpp`.
   m.def("_algorithms(str op, Device device, ScalarType dtype) -> str[]");
   m.def("_tiled_matmul_plan(Tensor a, Tensor b, *, str algorithm=\"auto\") -> str");
@@ -16,4 +20,9 @@ TORCH_LIBRARY(pmpp, m) {
       "_tiled_matmul_with_plan(Tensor a, Tensor b, str algorithm, int index, *, Tensor? c=None, Scalar alpha=1, "
       "Scalar beta=0, Tensor(a!) out) -> ()");
   m.def("_padded_transpose_plan(Tensor x, *, str algorithm=\"auto\") -> str");
+
+  // What did run, and the switch that makes PyTorch's own functions run here.
+  m.def("_stats() -> Dict(str, int)");
+  m.def("_reset_stats() -> ()");
+  m.def("_replace_mm(Device device, str change) -> ()");
 }

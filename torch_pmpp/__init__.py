@@ -19,7 +19,9 @@ build_info = load()
 
 from ._flops import register_flop_formulas  # noqa: E402  (the operators exist only once the library is loaded)
 from ._operators import algorithms, padded_transpose, tiled_matmul, transpose  # noqa: E402
+from ._rewrite import rewrite_transposes, transposing_backend  # noqa: E402
 from ._sharding import register_sharding_rules_with_dtensor  # noqa: E402
+from ._switch import Stats, replace_mm, reset_stats, stats  # noqa: E402
 
 register_flop_formulas()
 register_sharding_rules_with_dtensor()
@@ -27,4 +29,17 @@ register_sharding_rules_with_dtensor()
 __version__: str = build_info.version
 cmake_prefix_path: str = str(PACKAGE)
 
-__all__ = ["__version__", "algorithms", "cmake_prefix_path", "padded_transpose", "tiled_matmul", "transpose"]
+__all__ = [
+    "Stats",
+    "__version__",
+    "algorithms",
+    "cmake_prefix_path",
+    "padded_transpose",
+    "replace_mm",
+    "reset_stats",
+    "rewrite_transposes",
+    "stats",
+    "tiled_matmul",
+    "transpose",
+    "transposing_backend",
+]

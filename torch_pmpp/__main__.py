@@ -1,4 +1,4 @@
-"""Command line: `python -m torch_pmpp {demo,bench,algorithms,info}`."""
+"""Command line: `python -m torch_pmpp {demo,bench,compare,algorithms,info}`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import torch
 
-from . import _demo, _info, build_info
+from . import _compare, _demo, _info, build_info
 from ._library import no_cuda_reason, source_tree
 from ._operators import OPERATORS, algorithms
 from ._text import Table
@@ -45,6 +45,11 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("demo", help="run both operators, check the results against float64, time them beside PyTorch")
     commands.add_parser(
         "bench", add_help=False, help="run the benchmark of a source tree; `bench --help` lists its options"
+    )
+    commands.add_parser(
+        "compare",
+        add_help=False,
+        help="run a model on PyTorch's kernels and on ours; `compare --help` lists the options",
     )
     listing = commands.add_parser("algorithms", help="list the algorithms for each operator, device and dtype")
     listing.add_argument("--op", choices=OPERATORS, help="only this operator")
@@ -94,6 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Handed on before argparse sees them: its REMAINDER swallows no option that comes first.
     if arguments[:1] == ["bench"]:
         return _bench(arguments[1:])
+    if arguments[:1] == ["compare"]:
+        return _compare.run(arguments[1:])
     parsed = _parser().parse_args(arguments)
     if parsed.command == "demo":
         return _demo.run()

@@ -36,6 +36,11 @@ cudaError_t launch_typed(const Plan& plan, const Problem& problem, cudaStream_t 
 
 }  // namespace
 
+cudaError_t find_kernels() {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, padded_transpose_naive_kernel<std::uint8_t>);
+}
+
 cudaError_t launch(const Plan& plan, const Problem& asked, void* workspace, cudaStream_t stream) {
   const Problem problem = plan.algorithm == Algorithm::kVectorized ? normalized(asked) : asked;
   if (!plan.is_cuda || !is_element_size(problem.element_size)) return cudaErrorInvalidValue;

@@ -12,4 +12,8 @@ namespace pmpp::transposition {
 // `workspace` has plan.workspace_bytes bytes on that device. An empty problem enqueues nothing.
 cudaError_t launch(const Plan& plan, const Problem& problem, void* workspace, cudaStream_t stream);
 
+// cudaSuccess when the binary has code for the current device. All kernels are compiled for the same architectures, so
+// one speaks for all. Launches nothing.
+cudaError_t find_kernels();
+
 }  // namespace pmpp::transposition

@@ -47,9 +47,9 @@ OperandView view(const Operand& operand, std::int64_t lines, std::int64_t k, std
                  std::int64_t line_stride, std::int64_t k_stride) {
   OperandView result;
   result.is_batched = batch > 1 && operand.batch_stride != 0;
-  const bool aligned =
-      is_aligned(operand.data, kTmaBytes) &&
-      (!result.is_batched || (operand.batch_stride % kTmaElements == 0 && operand.batch_stride < kMaxPitch));
+  const bool aligned = is_aligned(operand.data, kTmaBytes) &&
+                       (!result.is_batched || (operand.batch_stride > 0 && operand.batch_stride % kTmaElements == 0 &&
+                                               operand.batch_stride < kMaxPitch));
   const bool k_major = (k_stride == 1 || k == 1) && fits(k, lines, line_stride);
   const bool mn_major = (line_stride == 1 || lines == 1) && fits(lines, k, k_stride);
   result.is_addressable = aligned && (k_major || mn_major);
@@ -75,6 +75,7 @@ std::int64_t packed_bytes(const OperandView& v, std::int64_t lines, std::int64_t
 }
 
 bool representable(const Problem& p) {
+  if (p.m <= 0 || p.n <= 0 || p.k <= 0 || p.batch <= 0) return false;  // nothing to plan
   return p.m <= kMaxSize && p.n <= kMaxSize && p.k <= kMaxSize && p.batch <= kMaxSize;
 }
 
@@ -173,7 +174,8 @@ OperandView view_b(const Problem& p) { return view(p.b, p.n, p.k, p.batch, p.b.c
 
 bool stores_by_tma(const Problem& p) {
   return is_aligned(p.d.data, kTmaBytes) && p.d.col_stride == 1 && fits(p.n, p.m, p.d.row_stride) &&
-         (p.batch == 1 || (p.d.batch_stride % kTmaElements == 0 && p.d.batch_stride < kMaxPitch));
+         (p.batch == 1 ||
+          (p.d.batch_stride > 0 && p.d.batch_stride % kTmaElements == 0 && p.d.batch_stride < kMaxPitch));
 }
 
 WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan) {

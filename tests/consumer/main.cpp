@@ -104,6 +104,45 @@ void gradients(torch::Device device) {
   check(!pmpp::tiled_matmul(a, b).requires_grad(), "nothing is recorded under NoGradGuard" + on);
 }
 
+// PyTorch's own functions, while the switch is on and after it.
+void replaced(torch::Device device) {
+  const std::string on = " on " + device.str();
+  const auto options = torch::TensorOptions().device(device).dtype(torch::kDouble);
+  const auto a = whole({5, 7}, options);
+  const auto b = whole({7, 3}, options);
+  const auto bias = whole({3}, options);
+  const auto x = whole({4, 5, 7}, options);
+  const auto y = whole({4, 7, 3}, options);
+  const auto compute = [&] {
+    const auto leaf = a.detach().requires_grad_();
+    torch::addmm(bias, leaf, b, /*beta=*/2, /*alpha=*/3).pow(2).sum().backward();
+    return std::vector<torch::Tensor>{torch::mm(a, b), torch::linear(a, b.t(), bias), torch::bmm(x, y),
+                                      torch::baddbmm(bias, x, y), leaf.grad()};
+  };
+  const auto expected = compute();
+  const auto check_all = [&](const std::string& when) {
+    const auto found = compute();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      check(found[i].equal(expected[i]), "replaced " + std::to_string(i) + " " + when + on);
+    }
+  };
+  pmpp::replace_mm(true, device.type());
+  check_all("while on");
+  const std::string name = device.is_cuda() ? "cuda" : "cpu";
+  check_error<c10::Error>([&] { pmpp::replace_mm(true, device.type()); },
+                          "replace_mm: already on for " + name + "; nothing was changed", "on twice" + on);
+  {
+    const pmpp::ReplaceMm scope(device.type());
+    pmpp::replace_mm(false, device.type());
+    check_all("in a scope");
+  }
+  check_all("after it");
+  check_error<c10::Error>([&] { pmpp::replace_mm(false, device.type()); },
+                          "replace_mm: not on for " + name + "; nothing was changed", "off without on" + on);
+  check_error<c10::Error>([&] { pmpp::replace_mm(true, c10::kMeta); },
+                          "replace_mm: no kernels for devices of type meta", "another type of device");
+}
+
 void errors(torch::Device device) {
   const std::string on = " on " + device.str();
   const auto options = torch::TensorOptions().device(device);
@@ -169,6 +208,7 @@ int main() {
     try {
       results(device);
       gradients(device);
+      replaced(device);
       errors(device);
     } catch (const std::exception& error) {
       check(false, std::string("unexpected exception on ") + device.str() + ": " + error.what());

@@ -20,6 +20,9 @@ ROWS = {
     "conj and neg views, zero tensors": "conj_neg_zero",
     "sparse, quantized, nested": "sparse_quantized_nested",
     "autograd": "autograd",
+    "torch.func": "func",
+    "vmap": "vmap",
+    "autocast": "autocast",
     "torch.compile": "compile",
     "export": "export",
     "CUDA": "cuda",
@@ -36,6 +39,7 @@ ROWS = {
     "transpose: size": "transpose_size",
     "transpose: out=": "transpose_out",
     "transpose: backward is the same operator": "transpose_autograd",
+    "transpose: vmap": "transpose_vmap",
     "transpose: meta": "transpose_meta",
     "transpose: compile": "transpose_compile",
     "transpose: DTensor": "transpose_distribution",
@@ -65,3 +69,18 @@ def test_the_row_has_tests_of_its_name(names, row):
 def test_every_test_of_a_row_belongs_to_a_known_row(names):
     for name in names:
         assert any(name == prefix or name.startswith(prefix + "_") for prefix in ROWS.values()), name
+
+
+README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+
+
+@pytest.mark.skipif(not README.is_file(), reason="the README is part of the source tree alone")
+def test_every_yes_of_the_support_table_links_to_a_test():
+    text = README.read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| feature \| CPU \| CUDA \|\n(?:\|.*\n)+", text, re.MULTILINE)
+    assert table.count("yes") == len(re.findall(r"\[yes\]\(", table)) > 20
+    for link in re.findall(r"\[yes\]\(([^)]+)\)", table):
+        path = README.parent / link
+        assert path.is_file(), link
+        assert path.is_relative_to(README.parent / "tests")
+        assert re.search(r"^def test_|\bint main\(", path.read_text(encoding="utf-8"), re.MULTILINE), link
