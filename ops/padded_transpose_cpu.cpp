@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/padded_transpose/cpu/run.hpp"
+#include "ops/device_facts.h"
 #include "ops/padded_transpose.h"
 
 namespace pmpp::ops {
@@ -11,7 +12,7 @@ namespace {
 // Elements below which a thread costs more to wake than it saves: the grain that PyTorch uses for element-wise work.
 constexpr std::int64_t kElementsPerThread = 32768;
 
-DeviceFacts facts(const c10::Device&) { return cpu_facts(at::get_num_threads()); }
+DeviceFacts facts(const c10::Device&) { return cpu_device_facts(); }
 
 void run(const transposition::Plan& plan, const transposition::Problem& problem, const c10::Device&) {
   const std::int64_t task_elements =

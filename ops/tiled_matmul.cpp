@@ -79,10 +79,11 @@ matmul::Algorithm check_algorithm(c10::string_view name) {
 
 struct Call {
   matmul::Problem problem;
+  matmul::Algorithm asked;
   matmul::Plan plan;
 };
 
-// The problem without its addresses, and its plan: dtype and algorithm are checked here.
+// The problem without its addresses, and its plan for a contiguous result: dtype and algorithm are checked here.
 Call make_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm) {
   Call call;
   call.problem.dtype = check_dtypes(a, b);
@@ -91,11 +92,12 @@ Call make_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tens
   call.problem.k = a.size(1);
   call.problem.a = {nullptr, a.stride(0), a.stride(1), 0};
   call.problem.b = {nullptr, b.stride(0), b.stride(1), 0};
-  const matmul::Algorithm asked = check_algorithm(algorithm);
+  call.problem.d = {nullptr, call.problem.n, 1, 0};
+  call.asked = check_algorithm(algorithm);
   const DeviceFacts facts = backend.facts(a.device());
-  const std::optional<matmul::Plan> plan = matmul::select(call.problem, facts, asked);
+  const std::optional<matmul::Plan> plan = matmul::select(call.problem, facts, call.asked);
   if (!plan.has_value()) {
-    throw_unavailable_algorithm(kOp, matmul::algorithm_name(asked), a.scalar_type(), a.device(),
+    throw_unavailable_algorithm(kOp, matmul::algorithm_name(call.asked), a.scalar_type(), a.device(),
                                 tiled_matmul_algorithms(facts, a.scalar_type()));
   }
   call.plan = *plan;
@@ -107,7 +109,10 @@ void run_into(const MatmulBackend& backend, Call& call, const at::Tensor& a, con
               const at::Tensor& out) {
   call.problem.a.data = a.const_data_ptr();
   call.problem.b.data = b.const_data_ptr();
-  call.problem.d = {out.mutable_data_ptr(), out.stride(0), out.stride(1), 0};
+  const bool contiguous = out.is_contiguous();
+  call.problem.d = {out.mutable_data_ptr(), contiguous ? call.problem.n : out.stride(0), contiguous ? 1 : out.stride(1),
+                    0};
+  if (!contiguous) call.plan = matmul::select(call.problem, backend.facts(out.device()), call.asked).value();
   backend.run(call.plan, call.problem, out.device());
 }
 
