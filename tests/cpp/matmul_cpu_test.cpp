@@ -161,7 +161,9 @@ TEST_P(MatmulCpu, SplitK) {
     if (dtype() == DType::kFloat16) spec.k = 8'193;  // sums of small integers stay below the largest float16
     MatmulData data(spec);
     const Plan plan = plan_for(data.problem(), kernel(), 8);
-    if (kernel().algorithm == Algorithm::kBlocked && m * n > 100) EXPECT_GT(plan.splits, 1) << to_string(plan);
+    if (kernel().algorithm == Algorithm::kBlocked && m * n > 100) {
+      EXPECT_GT(plan.splits, 1) << matmul::to_string(plan);
+    }
     check(execute(8), data);
     MatmulData again(spec);
     execute(8)(again);
