@@ -1,6 +1,5 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <optional>
@@ -28,10 +27,7 @@ CpuIsa asked_cpu_isa() {
 
 DeviceFacts cpu_device_facts() {
   static const CpuIsa isa = asked_cpu_isa();
-  static const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 where the system does not know
-  DeviceFacts facts = cpu_facts(at::in_parallel_region() ? 1 : at::get_num_threads(), isa);
-  if (cache > 0) facts.cpu_cache_bytes = cache;
-  return facts;
+  return cpu_facts(at::in_parallel_region() ? 1 : at::get_num_threads(), isa);
 }
 
 }  // namespace pmpp::ops

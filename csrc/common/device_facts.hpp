@@ -17,7 +17,6 @@ struct DeviceFacts {
   int max_threads_per_block = 0;
   int cpu_threads = 1;  // CPU: threads that the caller will use
   CpuIsa cpu_isa = CpuIsa::kPortable;
-  std::int64_t cpu_cache_bytes = std::int64_t{32} << 20;  // last-level cache
 };
 
 constexpr DeviceFacts cpu_facts(int threads, CpuIsa isa = CpuIsa::kPortable) {

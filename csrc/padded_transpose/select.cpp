@@ -246,15 +246,11 @@ Plan vectorized_plan(const Problem& problem, const DeviceFacts& device) {
 
 // ---- blocked -------------------------------------------------------------------------------------------------------
 
-Method blocked_method(const Problem& p, const DeviceFacts& device) {
+Method blocked_method(const Problem& p) {
   if (p.out_col_stride == 1 && p.in_row_stride == 1) return Method::kCpuCopy;
   if (std::min(p.m, p.n) * p.element_size < kCpuLineBytes) return Method::kCpuNarrow;
   if (p.out_col_stride != 1 || p.in_col_stride != 1) return Method::kCpuStrided;
-  const auto on_line = [](std::int64_t bytes) { return bytes % kCpuLineBytes == 0; };
-  const bool whole_lines = is_aligned(p.out, kCpuLineBytes) && on_line(p.out_row_stride * p.element_size) &&
-                           on_line(p.out_batch_stride * p.element_size);
-  const bool in_cache = 2 * p.m * p.n * p.batch * p.element_size <= device.cpu_cache_bytes / 2;
-  return whole_lines && !in_cache ? Method::kCpuStream : Method::kCpuTiles;
+  return Method::kCpuTiles;
 }
 
 Plan blocked_plan(const Problem& problem, const DeviceFacts& device) {
@@ -262,7 +258,7 @@ Plan blocked_plan(const Problem& problem, const DeviceFacts& device) {
   Plan plan;
   plan.algorithm = Algorithm::kBlocked;
   plan.isa = device.cpu_isa;
-  plan.method = blocked_method(p, device);
+  plan.method = blocked_method(p);
   plan.tile_m = kCpuTaskRows;
   plan.tile_n = kCpuTileBytes / p.element_size;
   if (plan.method == Method::kCpuNarrow || plan.method == Method::kCpuCopy) {
@@ -337,8 +333,6 @@ const char* method_name(Method method) {
       return "strided";
     case Method::kCpuTiles:
       return "tiles";
-    case Method::kCpuStream:
-      return "stream";
     case Method::kCpuNarrow:
       return "narrow";
     case Method::kCpuCopy:

@@ -35,7 +35,6 @@ enum class Method : std::uint8_t {
   kStrided,       // tile.cuh: no unit stride on one side, or elements off their own alignment
   // kBlocked, all in cpu/blocked.hpp:
   kCpuTiles,    // rows with unit stride on both sides
-  kCpuStream,   // the same, larger than the caches, to whole cache lines
   kCpuNarrow,   // few rows or columns
   kCpuCopy,     // nothing changes places
   kCpuStrided,  // any strides

@@ -28,10 +28,8 @@ constexpr Kernel kKernels[] = {{Algorithm::kNaive, CpuIsa::kPortable},
                                {Algorithm::kBlocked, CpuIsa::kAvx2},
                                {Algorithm::kBlocked, CpuIsa::kAvx512}};
 
-Plan plan_for(const Problem& problem, const Kernel& kernel, std::int64_t cache_bytes = 32 << 20) {
-  DeviceFacts facts = cpu_facts(2, kernel.isa);
-  facts.cpu_cache_bytes = cache_bytes;
-  const auto plan = transposition::select(problem, facts, kernel.algorithm);
+Plan plan_for(const Problem& problem, const Kernel& kernel) {
+  const auto plan = transposition::select(problem, cpu_facts(2, kernel.isa), kernel.algorithm);
   EXPECT_TRUE(plan) << to_string(problem);
   return plan.value_or(Plan{});
 }
@@ -43,10 +41,10 @@ class TransposeCpu : public ::testing::TestWithParam<std::tuple<Kernel, int>> {
   }
   Kernel kernel() const { return std::get<0>(GetParam()); }
   int size() const { return std::get<1>(GetParam()); }
-  ExecuteTranspose execute(std::int64_t cache_bytes = 32 << 20) const {
-    return [kernel = kernel(), cache_bytes](TransposeData& data) {
+  ExecuteTranspose execute() const {
+    return [kernel = kernel()](TransposeData& data) {
       const Problem problem = data.problem();
-      const Plan plan = plan_for(problem, kernel, cache_bytes);
+      const Plan plan = plan_for(problem, kernel);
       transposition::run_cpu(plan, problem, 0, plan.tasks);
     };
   }
@@ -78,17 +76,6 @@ TEST_P(TransposeCpu, TilesAnywhere) {
         check(execute(), TransposeData(spec));
       }
     }
-  }
-}
-
-// With a cache smaller than the matrix, lines are written past it where all are whole.
-TEST_P(TransposeCpu, PastTheCaches) {
-  for (const auto& [m, n] : {std::pair<std::int64_t, std::int64_t>{256, 256}, {192, 77}, {1088, 70}, {129, 256}}) {
-    PlacedTranspose spec{.element_size = size(), .m = m, .n = n, .batch = 2};
-    TransposeData data(spec);
-    const auto address = reinterpret_cast<std::uintptr_t>(data.out.data());
-    spec.out.residue = static_cast<int>((64 - address % 64) % 64);
-    check(execute(64), TransposeData(spec));
   }
 }
 

@@ -19,7 +19,7 @@ using transposition::TaskRange;
 
 PMPP_INLINE std::int64_t smaller(std::int64_t x, std::int64_t y) { return x < y ? x : y; }
 
-// Copies up to 64 bytes or a multiple of them, without a call for the short ones.
+// As memcpy, without a call: tiles' rows are short.
 PMPP_INLINE void copy_bytes(void* target, const void* source, std::int64_t bytes) {
   using Word = Vector<std::uint8_t, 16>;
   auto* to = static_cast<std::uint8_t*>(target);
@@ -30,19 +30,6 @@ PMPP_INLINE void copy_bytes(void* target, const void* source, std::int64_t bytes
   if (bytes & 4) store_vector(to + at, load_vector<std::uint32_t>(from + at)), at += 4;
   if (bytes & 2) store_vector(to + at, load_vector<std::uint16_t>(from + at)), at += 2;
   if (bytes & 1) to[at] = from[at];
-}
-
-// Past the caches; the address is a multiple of the register's size.
-PMPP_INLINE void stream_vector(void* address, Vector<std::uint8_t> value) {
-#if defined(__AVX512F__)
-  _mm512_stream_si512(static_cast<__m512i*>(address), bit_cast<__m512i>(value));
-#elif defined(__AVX2__)
-  _mm256_stream_si256(static_cast<__m256i*>(address), bit_cast<__m256i>(value));
-#elif defined(__SSE2__)
-  _mm_stream_si128(static_cast<__m128i*>(address), bit_cast<__m128i>(value));
-#else
-  store_vector(address, value);
-#endif
 }
 
 // The integer that registers are seen as; 16-byte elements fill a lane and are never woven.
@@ -63,25 +50,21 @@ class Tile {
   static constexpr int kCols = kCpuTileBytes / kSize;
 
   // Source rows [i, i + rows) and columns [j, j + cols), both with unit stride along their rows.
-  PMPP_INLINE void move(const E* in, std::int64_t in_row, E* out, std::int64_t out_row, int rows, int cols,
-                        bool stream) {
+  PMPP_INLINE void move(const E* in, std::int64_t in_row, E* out, std::int64_t out_row, int rows, int cols) {
     if (cols == kCols) {
       for (int i = 0; i < rows; ++i) copy_bytes(buffer_[i], in + i * in_row, kCpuTileBytes);
     } else {
       for (int i = 0; i < rows; ++i) copy_bytes(buffer_[i], in + i * in_row, cols * kSize);
     }
-    const bool whole = rows == kRows;
     for (int j = 0; j < cols; j += kPerLane) {
       const int count = cols - j < kPerLane ? cols - j : kPerLane;
       for (int i = 0; i < rows; i += kPerLine) {
         E* const target = out + j * out_row + i;
-        if (whole && count == kPerLane && stream) {
-          weave_line<true>(i, j, target, out_row);
-        } else if (rows - i >= kPerLine && count == kPerLane) {
-          weave_line<false>(i, j, target, out_row);
+        if (rows - i >= kPerLine && count == kPerLane) {
+          weave_line(i, j, target, out_row);
         } else {
           E line[kPerLane * kPerLine];
-          weave_line<false>(i, j, line, kPerLine);
+          weave_line(i, j, line, kPerLine);
           const int bytes = (rows - i < kPerLine ? rows - i : kPerLine) * kSize;
           for (int c = 0; c < count; ++c) copy_bytes(target + c * out_row, line + c * kPerLine, bytes);
         }
@@ -94,7 +77,6 @@ class Tile {
   static constexpr int kPerLine = kCpuLineBytes / kSize;
 
   // One cache line of each of kPerLane destination rows.
-  template <bool kStream>
   PMPP_INLINE void weave_line(int i, int j, E* out, std::int64_t out_row) const {
     using Word = typename WordOf<E>::type;
 #pragma GCC unroll 4
@@ -112,12 +94,7 @@ class Tile {
       if constexpr (kPerLane > 1) transpose_lanes<Word>(rows);
 #pragma GCC unroll 16
       for (int r = 0; r < kPerLane; ++r) {
-        auto* const target = reinterpret_cast<std::uint8_t*>(out + r * out_row) + part * kVectorBytes;
-        if constexpr (kStream) {
-          stream_vector(target, bit_cast<Vector<std::uint8_t>>(rows[r]));
-        } else {
-          store_vector(target, rows[r]);
-        }
+        store_vector(reinterpret_cast<std::uint8_t*>(out + r * out_row) + part * kVectorBytes, rows[r]);
       }
     }
   }
@@ -126,25 +103,36 @@ class Tile {
   alignas(64) std::uint8_t buffer_[kRows][kCpuTileBytes + 16] = {};
 };
 
+// Elements of one piece, along the longer side. Strides come by value: a store of single bytes might change them
+// otherwise, as far as the compiler knows.
+template <class E>
+PMPP_INLINE void move_run(const E* in, std::int64_t in_step, E* out, std::int64_t out_step, std::int64_t count) {
+  if (out_step == 1) {
+    for (std::int64_t i = 0; i < count; ++i) store(out + i, load(in + i * in_step));
+  } else if (in_step == 1) {
+    for (std::int64_t i = 0; i < count; ++i) store(out + i * out_step, load(in + i));
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) store(out + i * out_step, load(in + i * in_step));
+  }
+}
+
 // A few columns or rows, of which a register would stay half empty: element by element, in pieces that the first-level
 // cache holds, along the longer side.
 template <class E>
 PMPP_INLINE void move_narrow(const Arguments<E>& p, const TaskRange& range, const E* in, E* out) {
   constexpr std::int64_t kPiece = 256;
   if (range.j_end - range.j <= range.i_end - range.i) {
-    for (std::int64_t i0 = range.i; i0 < range.i_end; i0 += kPiece) {
-      const std::int64_t i_end = smaller(i0 + kPiece, range.i_end);
+    for (std::int64_t i = range.i; i < range.i_end; i += kPiece) {
+      const std::int64_t count = smaller(kPiece, range.i_end - i);
       for (std::int64_t j = range.j; j < range.j_end; ++j) {
-        for (std::int64_t i = i0; i < i_end; ++i)
-          store(out + j * p.out_row + i * p.out_col, load(in + i * p.in_row + j * p.in_col));
+        move_run(in + i * p.in_row + j * p.in_col, p.in_row, out + j * p.out_row + i * p.out_col, p.out_col, count);
       }
     }
   } else {
-    for (std::int64_t j0 = range.j; j0 < range.j_end; j0 += kPiece) {
-      const std::int64_t j_end = smaller(j0 + kPiece, range.j_end);
+    for (std::int64_t j = range.j; j < range.j_end; j += kPiece) {
+      const std::int64_t count = smaller(kPiece, range.j_end - j);
       for (std::int64_t i = range.i; i < range.i_end; ++i) {
-        for (std::int64_t j = j0; j < j_end; ++j)
-          store(out + j * p.out_row + i * p.out_col, load(in + i * p.in_row + j * p.in_col));
+        move_run(in + i * p.in_row + j * p.in_col, p.in_col, out + j * p.out_row + i * p.out_col, p.out_row, count);
       }
     }
   }
@@ -154,14 +142,10 @@ PMPP_INLINE void move_narrow(const Arguments<E>& p, const TaskRange& range, cons
 template <class E>
 PMPP_INLINE void move_strided(const Arguments<E>& p, const TaskRange& range, const E* in, E* out) {
   constexpr std::int64_t kSide = 16;
-  for (std::int64_t i0 = range.i; i0 < range.i_end; i0 += kSide) {
-    const std::int64_t i_end = smaller(i0 + kSide, range.i_end);
-    for (std::int64_t j0 = range.j; j0 < range.j_end; j0 += kSide) {
-      const std::int64_t j_end = smaller(j0 + kSide, range.j_end);
-      for (std::int64_t j = j0; j < j_end; ++j) {
-        for (std::int64_t i = i0; i < i_end; ++i)
-          store(out + j * p.out_row + i * p.out_col, load(in + i * p.in_row + j * p.in_col));
-      }
+  for (std::int64_t i = range.i; i < range.i_end; i += kSide) {
+    const std::int64_t count = smaller(kSide, range.i_end - i);
+    for (std::int64_t j = range.j; j < range.j_end; ++j) {
+      move_run(in + i * p.in_row + j * p.in_col, p.in_row, out + j * p.out_row + i * p.out_col, p.out_col, count);
     }
   }
 }
@@ -179,20 +163,15 @@ void run_task(const Plan& plan, const Arguments<E>& p, const TaskRange& range) {
       return;
     case transposition::Method::kCpuNarrow:
       return move_narrow(p, range, in, out);
-    case transposition::Method::kCpuTiles:
-    case transposition::Method::kCpuStream: {
+    case transposition::Method::kCpuTiles: {
       Tile<E> tile;
-      const bool stream = plan.method == transposition::Method::kCpuStream;
       for (std::int64_t j = range.j; j < range.j_end; j += Tile<E>::kCols) {
         const auto cols = static_cast<int>(smaller(Tile<E>::kCols, range.j_end - j));
         for (std::int64_t i = range.i; i < range.i_end; i += Tile<E>::kRows) {
           const auto rows = static_cast<int>(smaller(Tile<E>::kRows, range.i_end - i));
-          tile.move(in + i * p.in_row + j, p.in_row, out + j * p.out_row + i, p.out_row, rows, cols, stream);
+          tile.move(in + i * p.in_row + j, p.in_row, out + j * p.out_row + i, p.out_row, rows, cols);
         }
       }
-#if defined(__SSE2__)
-      if (stream) _mm_sfence();
-#endif
       return;
     }
     default:
