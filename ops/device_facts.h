@@ -10,6 +10,11 @@
 
 namespace pmpp::ops {
 
+// Threads as torch.set_num_threads() set them, or one inside a parallel region, where PyTorch runs serially. The
+// instruction set is the best that the machine has, or the one that the environment variable PMPP_CPU_ISA names
+// (portable, avx2, avx512), which is read once; throws ValueError if that is none of them or the machine lacks it.
+DeviceFacts cpu_device_facts();
+
 #ifdef PMPP_WITH_CUDA
 // Throws unless `data` is a multiple of `alignment` bytes: a kernel that reads elements from elsewhere ends the
 // process's use of the GPU. PyTorch's own allocations always are; memory of others, wrapped in a tensor, may not be.

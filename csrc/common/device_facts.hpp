@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "csrc/common/cpu_isa.hpp"
+
 namespace pmpp {
 
 struct DeviceFacts {
@@ -14,11 +16,13 @@ struct DeviceFacts {
   int shared_memory_opt_in = 0;     // bytes a block gets at most
   int max_threads_per_block = 0;
   int cpu_threads = 1;  // CPU: threads that the caller will use
+  CpuIsa cpu_isa = CpuIsa::kPortable;
 };
 
-constexpr DeviceFacts cpu_facts(int threads) {
+constexpr DeviceFacts cpu_facts(int threads, CpuIsa isa = CpuIsa::kPortable) {
   DeviceFacts facts;
   facts.cpu_threads = threads;
+  facts.cpu_isa = isa;
   return facts;
 }
 

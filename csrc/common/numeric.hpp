@@ -14,8 +14,11 @@
 #include <cuda_fp16.h>
 #define PMPP_HOST_DEVICE __host__ __device__ __forceinline__
 #else
-#define PMPP_HOST_DEVICE inline
+#define PMPP_HOST_DEVICE inline __attribute__((always_inline))
 #endif
+// CPU kernels are compiled once for each instruction set. What they call is always inlined: a copy of a function that
+// the linker shares between them may hold instructions that the machine lacks.
+#define PMPP_INLINE inline __attribute__((always_inline))
 
 namespace pmpp {
 

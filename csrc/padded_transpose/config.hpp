@@ -22,10 +22,18 @@ constexpr int tile_bytes(int tile, int padding, int element_size) { return tile 
 inline constexpr int kNaiveCols = 32;
 inline constexpr int kNaiveRows = 8;
 
-// CPU: a task is 32 output rows by 256 output columns, walked in 32 x 32 tiles: with padding
-// 16.5 KiB for 16-byte elements, which a first-level cache holds.
-inline constexpr int kCpuTile = 32;
-inline constexpr int kCpuTaskCols = 256;
+// naive on the CPU: a task is 32 output rows by 256 output columns.
+inline constexpr int kCpuNaiveCols = 32;
+inline constexpr int kCpuNaiveRows = 256;
+
+// blocked (CPU): a cache line, and a tile of 256 bytes of each of so many source rows that 128 bytes and more of each
+// destination row are written together: up to 36 KiB for single bytes, 18 KiB for others.
+inline constexpr int kCpuLineBytes = 64;
+inline constexpr int kCpuTileBytes = 256;
+constexpr int cpu_tile_rows(int element_size) { return element_size <= 2 ? 128 / element_size : 256 / element_size; }
+// Rows of a task, and elements along the longer side of a narrow matrix.
+inline constexpr int kCpuTaskRows = 1024;
+inline constexpr int kCpuNarrowElements = 16384;
 
 // ---- vectorized ----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "csrc/common/numeric.hpp"
+
 namespace pmpp::transposition {
 
 // Strides are in elements. An input may have any (0 when expanded); the elements of an output must be distinct.
@@ -52,7 +54,7 @@ struct Arguments {
 };
 
 template <class E>
-Arguments<E> make_arguments(const Problem& p) {
+PMPP_INLINE Arguments<E> make_arguments(const Problem& p) {
   return {p.m,
           p.n,
           p.batch,
@@ -68,7 +70,7 @@ Arguments<E> make_arguments(const Problem& p) {
 
 // Calls visitor.operator()<E>() with a type of that size, which is_element_size() has accepted.
 template <class Visitor>
-auto visit_element_size(int bytes, Visitor&& visitor) {
+PMPP_INLINE auto visit_element_size(int bytes, Visitor&& visitor) {
   switch (bytes) {
     case 1:
       return visitor.template operator()<std::uint8_t>();

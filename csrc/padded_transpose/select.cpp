@@ -244,6 +244,33 @@ Plan vectorized_plan(const Problem& problem, const DeviceFacts& device) {
   return plan;
 }
 
+// ---- blocked -------------------------------------------------------------------------------------------------------
+
+Method blocked_method(const Problem& p) {
+  if (p.out_col_stride == 1 && p.in_row_stride == 1) return Method::kCpuCopy;
+  if (std::min(p.m, p.n) * p.element_size < kCpuLineBytes) return Method::kCpuNarrow;
+  if (p.out_col_stride != 1 || p.in_col_stride != 1) return Method::kCpuStrided;
+  return Method::kCpuTiles;
+}
+
+Plan blocked_plan(const Problem& problem, const DeviceFacts& device) {
+  const Problem p = normalized(problem);
+  Plan plan;
+  plan.algorithm = Algorithm::kBlocked;
+  plan.isa = device.cpu_isa;
+  plan.method = blocked_method(p);
+  plan.tile_m = kCpuTaskRows;
+  plan.tile_n = kCpuTileBytes / p.element_size;
+  if (plan.method == Method::kCpuNarrow || plan.method == Method::kCpuCopy) {
+    plan.tile_m = p.m <= p.n ? static_cast<int>(std::min<std::int64_t>(p.m, kCpuNarrowElements)) : kCpuNarrowElements;
+    plan.tile_m = std::max(plan.tile_m, 1);
+    plan.tile_n = std::max(kCpuNarrowElements / plan.tile_m, 1);
+    if (plan.method == Method::kCpuNarrow && p.m > p.n) plan.tile_n = static_cast<int>(std::max<std::int64_t>(p.n, 1));
+  }
+  plan.tasks = p.batch * ceil_div(p.m, plan.tile_m) * ceil_div(p.n, plan.tile_n);
+  return plan;
+}
+
 // Whether `padded` is faster, because its blocks are smaller and the problem cannot fill the GPU with larger ones.
 bool is_small(const Plan& vectorized, const Problem& p, const DeviceFacts& device) {
   const std::int64_t elements_per_sm = p.m * p.n * p.batch / std::max(device.sm_count, 1);
@@ -302,7 +329,14 @@ const char* method_name(Method method) {
     case Method::kDriverCopy:
       return "driver copy";
     case Method::kStrided:
+    case Method::kCpuStrided:
       return "strided";
+    case Method::kCpuTiles:
+      return "tiles";
+    case Method::kCpuNarrow:
+      return "narrow";
+    case Method::kCpuCopy:
+      return "copy";
   }
   return "unknown";
 }
@@ -329,6 +363,7 @@ std::string to_string(const Plan& plan) {
         << plan.block[1];
   } else {
     out << " tasks " << plan.tasks;
+    if (plan.algorithm == Algorithm::kBlocked) out << " " << cpu_isa_name(plan.isa);
   }
   return out.str();
 }
@@ -352,8 +387,9 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
   Plan plan;
   plan.algorithm = asked;
   if (!device.is_cuda) {
-    plan.tile_m = kCpuTaskCols;
-    plan.tile_n = kCpuTile;
+    if (asked == Algorithm::kBlocked) return blocked_plan(problem, device);
+    plan.tile_m = kCpuNaiveRows;
+    plan.tile_n = kCpuNaiveCols;
     plan.tasks = problem.batch * ceil_div(problem.m, plan.tile_m) * ceil_div(problem.n, plan.tile_n);
     return plan;
   }

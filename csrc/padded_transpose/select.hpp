@@ -33,6 +33,11 @@ enum class Method : std::uint8_t {
   kCopy,          // vectorized_copy.cuh: nothing changes places
   kDriverCopy,    // the same, contiguous on both sides: a copy of the driver
   kStrided,       // tile.cuh: no unit stride on one side, or elements off their own alignment
+  // kBlocked, all in cpu/blocked.hpp:
+  kCpuTiles,    // rows with unit stride on both sides
+  kCpuNarrow,   // few rows or columns
+  kCpuCopy,     // nothing changes places
+  kCpuStrided,  // any strides
 };
 
 const char* method_name(Method method);
@@ -55,7 +60,8 @@ struct Plan {
   int lanes = 0;                     // narrow source: runs of columns side by side; copy: threads along a row
   bool across = false;               // copy: a thread's chunks belong to one row
   std::int64_t workspace_bytes = 0;
-  std::int64_t tasks = 0;  // CPU: independent pieces of work
+  std::int64_t tasks = 0;          // CPU: independent pieces of work
+  CpuIsa isa = CpuIsa::kPortable;  // kBlocked
 };
 
 // One line, e.g. "padded 32x32+1 grid 256x256x1 block 32x8" or "vectorized gather 64x64 grid 16512x1x1 block 512x1".

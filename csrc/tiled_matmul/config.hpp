@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "csrc/common/numeric.hpp"
-
 namespace pmpp::matmul {
 
 // naive and tiled: one thread an output element, 16 x 16 threads a block.
@@ -17,13 +15,26 @@ inline constexpr int kMaxDynamicTileWidth = 32;
 // Bytes of the two tiles, one of a and one of b.
 constexpr int dynamic_tile_bytes(int width, int element_bytes) { return 2 * width * width * element_bytes; }
 
-// blocked (CPU): the accumulator tile and the packed panels of a and b have to stay in a core's caches: 32 + 32 + 64
-// KiB for float32, twice that for 8-byte accumulators, 192 KiB for 16-byte ones.
-template <class Acc>
-struct BlockedTile {
-  static constexpr int kM = 64;
-  static constexpr int kN = sizeof(Acc) == 16 ? 64 : 128;
-  static constexpr int kK = sizeof(Acc) == 16 ? 64 : 128;
-};
+// blocked (CPU): steps of k in a slice. A panel of b, as wide as the micro-kernel, then takes 16 KiB with AVX2 and 32
+// KiB with AVX-512, which the first-level cache holds.
+inline constexpr std::int64_t kSliceSteps = 256;
+
+// Bytes of the packed rows of a, which the second-level cache holds, and of the packed columns of b, for the last
+// level.
+inline constexpr std::int64_t kPackedABytes = 192 * 1024;
+inline constexpr std::int64_t kPackedBBytes = 2 * 1024 * 1024;
+
+// Bytes of the sums that cannot be added up in the result itself.
+inline constexpr std::int64_t kSumBytes = 4 * 1024 * 1024;
+
+// Below these an operand is read where it lies, if the micro-kernel can: bytes of a task's part of a; rows of a task,
+// as each reads b once.
+inline constexpr std::int64_t kUnpackedABytes = 256 * 1024;
+inline constexpr std::int64_t kUnpackedRows = 24;
+inline constexpr std::int64_t kUnpackedBBytes = 128 * 1024;
+
+// Multiply-adds below which a thread costs more to wake than it saves, and steps of k below which a split of k does.
+inline constexpr std::int64_t kWorkPerThread = 256 * 1024;
+inline constexpr std::int64_t kStepsPerSplit = 2048;
 
 }  // namespace pmpp::matmul

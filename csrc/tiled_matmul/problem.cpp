@@ -1,6 +1,7 @@
 #include "csrc/tiled_matmul/problem.hpp"
 
 #include <sstream>
+#include <utility>
 
 namespace pmpp::matmul {
 namespace {
@@ -10,6 +11,17 @@ void print_strides(std::ostream& out, const char* name, std::int64_t row, std::i
 }
 
 }  // namespace
+
+Problem exchanged(const Problem& problem) {
+  Problem p = problem;
+  std::swap(p.m, p.n);
+  std::swap(p.a, p.b);
+  std::swap(p.a.row_stride, p.a.col_stride);
+  std::swap(p.b.row_stride, p.b.col_stride);
+  std::swap(p.c.row_stride, p.c.col_stride);
+  std::swap(p.d.row_stride, p.d.col_stride);
+  return p;
+}
 
 std::string to_string(const Problem& p) {
   std::ostringstream out;

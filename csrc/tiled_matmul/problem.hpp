@@ -42,6 +42,9 @@ constexpr std::int64_t partial_bytes(const Problem& problem, int splits) {
   return static_cast<std::int64_t>(sizeof(float)) * splits * problem.batch * problem.m * problem.n;
 }
 
+// The same products with the roles of a and b exchanged: d^T = b^T a^T.
+Problem exchanged(const Problem& problem);
+
 // One line, for messages.
 std::string to_string(const Problem& problem);
 
@@ -79,32 +82,32 @@ struct Arguments {
 
 template <class Acc>
 struct ScalarTo {
-  static Acc apply(const Scalar& s) { return static_cast<Acc>(s.integer); }
+  static PMPP_INLINE Acc apply(const Scalar& s) { return static_cast<Acc>(s.integer); }
 };
 template <>
 struct ScalarTo<float> {
-  static float apply(const Scalar& s) { return static_cast<float>(s.re); }
+  static PMPP_INLINE float apply(const Scalar& s) { return static_cast<float>(s.re); }
 };
 template <>
 struct ScalarTo<double> {
-  static double apply(const Scalar& s) { return s.re; }
+  static PMPP_INLINE double apply(const Scalar& s) { return s.re; }
 };
 template <class R>
 struct ScalarTo<Complex<R>> {
-  static Complex<R> apply(const Scalar& s) { return {static_cast<R>(s.re), static_cast<R>(s.im)}; }
+  static PMPP_INLINE Complex<R> apply(const Scalar& s) { return {static_cast<R>(s.re), static_cast<R>(s.im)}; }
 };
 
 template <class Acc>
-bool equals(Acc value, int expected) {
+PMPP_INLINE bool equals(Acc value, int expected) {
   return value == static_cast<Acc>(expected);
 }
 template <class R>
-bool equals(Complex<R> value, int expected) {
+PMPP_INLINE bool equals(Complex<R> value, int expected) {
   return value.re == static_cast<R>(expected) && value.im == R(0);
 }
 
 template <class T>
-Arguments<T> make_arguments(const Problem& p) {
+PMPP_INLINE Arguments<T> make_arguments(const Problem& p) {
   using Acc = AccumulatorOf<T>;
   Arguments<T> args{};
   args.m = p.m;
@@ -127,7 +130,7 @@ Arguments<T> make_arguments(const Problem& p) {
 
 // Calls visitor.operator()<T>() with the C++ type of the dtype.
 template <class Visitor>
-auto visit_dtype(DType dtype, Visitor&& visitor) {
+PMPP_INLINE auto visit_dtype(DType dtype, Visitor&& visitor) {
   switch (dtype) {
     case DType::kFloat16:
       return visitor.template operator()<Float16>();

@@ -5,6 +5,7 @@
 
 #include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/config.hpp"
+#include "csrc/tiled_matmul/cpu/micro_tile.hpp"
 #include "csrc/tiled_matmul/select_wgmma.hpp"
 
 namespace pmpp::matmul {
@@ -70,11 +71,105 @@ void set_cuda_launch(Plan& plan, const Problem& problem, int width) {
   plan.block[0] = plan.block[1] = width;
 }
 
-void set_cpu_tasks(Plan& plan, const Problem& problem, int tile_m, int tile_n, int tile_k) {
-  plan.tile_m = tile_m;
-  plan.tile_n = tile_n;
-  plan.tile_k = tile_k;
-  plan.tasks = problem.batch * ceil_div(problem.m, tile_m) * ceil_div(problem.n, tile_n);
+// One task a row, cut into pieces so that a flat result also has work for every thread.
+void set_naive_tasks(Plan& plan, const Problem& problem) {
+  plan.tile_m = 1;
+  plan.tile_n = 256;
+  plan.tasks = problem.batch * problem.m * ceil_div(problem.n, plan.tile_n);
+}
+
+// ---- blocked -------------------------------------------------------------------------------------------------------
+
+// Whether the roles of a and b are better exchanged: results with contiguous columns are stored in registers at a time
+// only then, and registers that stand for columns of the result would stay empty where there are few.
+bool wants_exchange(const Problem& p, const MicroTile& tile) {
+  if (p.n == 1 || p.m == 1) return p.n == 1 && p.m > 1;
+  if (p.d.col_stride != 1 && p.d.row_stride == 1) return true;
+  return 2 * p.n <= tile.cols && p.m >= tile.cols;
+}
+
+// Equal parts of `size`, as few as `largest` allows, each a multiple of `unit`.
+std::int64_t equal_parts(std::int64_t size, std::int64_t largest, std::int64_t unit) {
+  largest = std::max(largest / unit * unit, unit);
+  return std::min(round_up(ceil_div(size, ceil_div(size, largest)), unit), round_up(size, unit));
+}
+
+// How the work is divided: row_parts x col_parts blocks of the result, each summed in `splits` parts.
+struct Division {
+  std::int64_t row_parts = 1, col_parts = 1, splits = 1;
+};
+
+// For as many threads as there is work for: the division whose largest task is smallest, and among equals the one that
+// reads least.
+Division divide(const Problem& p, const MicroTile& tile, std::int64_t threads) {
+  const std::int64_t rows = ceil_div(p.m, tile.rows), cols = ceil_div(p.n, tile.cols);
+  Division best;
+  double best_cost = 0;
+  for (std::int64_t row_parts = 1; row_parts <= std::min(threads, rows); ++row_parts) {
+    for (std::int64_t col_parts = 1; col_parts <= std::min(threads / row_parts, cols); ++col_parts) {
+      const std::int64_t splits =
+          std::clamp<std::int64_t>(std::min(threads / (row_parts * col_parts), p.k / kStepsPerSplit), 1, threads);
+      const double task_rows = static_cast<double>(ceil_div(rows, row_parts) * tile.rows);
+      const double task_cols = static_cast<double>(ceil_div(cols, col_parts) * tile.cols);
+      // To read an element costs as much as some eight multiply-adds; so does a sum that another thread adds up.
+      const double steps = static_cast<double>(ceil_div(p.k, splits));
+      const double cost = task_rows * task_cols * steps + 8 * (task_rows + task_cols) * steps +
+                          (splits > 1 ? 8 * static_cast<double>(splits * p.m * p.n) : 0);
+      if (best_cost == 0 || cost < best_cost) best = {row_parts, col_parts, splits}, best_cost = cost;
+    }
+  }
+  return best;
+}
+
+void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) {
+  const MicroTile tile = micro_tile(device.cpu_isa, problem.dtype);
+  plan.isa = device.cpu_isa;
+  plan.exchanged = problem.k > 0 && wants_exchange(problem, tile);
+  const Problem p = plan.exchanged ? exchanged(problem) : problem;
+
+  const double work = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  const std::int64_t batch = std::max<std::int64_t>(p.batch, 1);
+  std::int64_t threads = ceil_div(device.cpu_threads, batch);
+  threads = std::clamp<std::int64_t>(static_cast<std::int64_t>(work / kWorkPerThread), 1, threads);
+  const Division division = divide(p, tile, threads);
+  plan.tile_m = round_up(ceil_div(std::max<std::int64_t>(p.m, 1), division.row_parts), tile.rows);
+  plan.tile_n = round_up(ceil_div(std::max<std::int64_t>(p.n, 1), division.col_parts), tile.cols);
+  const std::int64_t steps = packed_steps(p.dtype);
+  plan.split_k = round_up(ceil_div(p.k, division.splits), steps);
+  plan.splits = p.k == 0 ? 1 : ceil_div(p.k, plan.split_k);
+  plan.tasks = p.batch * ceil_div(p.m, plan.tile_m) * ceil_div(p.n, plan.tile_n) * plan.splits;
+
+  const std::int64_t unit = packed_bytes(p.dtype) * (is_complex(p.dtype) ? 2 : 1);
+  const std::int64_t task_k = plan.splits == 1 ? p.k : plan.split_k;
+  plan.tile_k = equal_parts(std::max<std::int64_t>(task_k, 1), kSliceSteps * steps, steps);
+  const std::int64_t slice = plan.tile_k / steps * unit;
+  const bool is_unit = unit == element_size(p.dtype) && steps == 1;
+  plan.pack_a = !(is_unit && plan.tile_m * task_k * unit <= kUnpackedABytes);
+  plan.pack_b = !(is_unit && p.b.col_stride == 1 &&
+                  (plan.tile_m <= kUnpackedRows || task_k * plan.tile_n * unit <= kUnpackedBBytes));
+
+  // Sums have their place in the result itself if that is of the same type and nothing else is added to them.
+  const bool plain = p.c.data == nullptr && p.alpha.re == 1 && p.alpha.im == 0 && p.alpha.integer == 1;
+  plan.in_place = plan.splits == 1 && is_unit && !is_complex(p.dtype) && p.d.col_stride == 1 && plain;
+  const bool keeps_sums = task_k > plan.tile_k && !plan.in_place;
+  plan.block_m = plan.pack_a ? equal_parts(plan.tile_m, kPackedABytes / slice, tile.rows) : plan.tile_m;
+  std::int64_t block_n = kPackedBBytes / slice;
+  // A complex number has four sums.
+  const std::int64_t sum = packed_bytes(p.dtype) * (is_complex(p.dtype) ? 4 : 1);
+  if (keeps_sums) block_n = std::min(block_n, kSumBytes / (plan.tile_m * sum));
+  plan.block_n = plan.splits > 1 ? plan.tile_n
+                                 : equal_parts(plan.tile_n, std::max<std::int64_t>(block_n, 8 * tile.cols), tile.cols);
+
+  plan.packed_a_bytes = plan.pack_a ? round_up(plan.block_m * slice, 64) : 0;
+  plan.packed_b_bytes = round_up((plan.pack_b ? plan.block_n : tile.cols) * slice, 64);
+  const std::int64_t sums = round_up(plan.tile_m * plan.block_n * sum, 64);
+  if (plan.splits > 1) {
+    plan.partial_bytes = sums;
+    plan.workspace_bytes = plan.tasks * sums;
+  } else if (keeps_sums) {
+    plan.sum_bytes = sums;
+  }
+  plan.scratch_bytes = plan.packed_a_bytes + plan.packed_b_bytes + plan.sum_bytes;
 }
 
 }  // namespace
@@ -121,7 +216,12 @@ std::string to_string(const Plan& plan) {
     if (plan.is_a_realigned) out << " a realigned";
     if (plan.is_b_realigned) out << " b realigned";
   } else {
+    if (plan.splits > 1) out << " split " << plan.splits;
     out << " tasks " << plan.tasks;
+    if (plan.algorithm == Algorithm::kBlocked) {
+      out << " " << cpu_isa_name(plan.isa) << (plan.exchanged ? " exchanged" : "") << (plan.pack_a ? " pack a" : "")
+          << (plan.pack_b ? " pack b" : "");
+    }
   }
   return out.str();
 }
@@ -143,8 +243,7 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
       if (device.is_cuda) {
         set_cuda_launch(plan, problem, kTileWidth);
       } else {
-        // One task a row, cut into pieces so that a flat result also has work for every thread.
-        set_cpu_tasks(plan, problem, 1, 256, 0);
+        set_naive_tasks(plan, problem);
       }
       return plan;
     case Algorithm::kTiled:
@@ -164,10 +263,7 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
     case Algorithm::kWgmma:
       return wgmma_plan(problem, device);
     case Algorithm::kBlocked:
-      visit_dtype(problem.dtype, [&]<class T>() {
-        using Tile = BlockedTile<AccumulatorOf<T>>;
-        set_cpu_tasks(plan, problem, Tile::kM, Tile::kN, Tile::kK);
-      });
+      set_blocked(plan, problem, device);
       return plan;
   }
   return std::nullopt;

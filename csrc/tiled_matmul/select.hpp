@@ -26,20 +26,32 @@ std::optional<Algorithm> parse_algorithm(std::string_view name);
 struct Plan {
   Algorithm algorithm = Algorithm::kNaive;  // never kAuto
   bool is_cuda = false;
-  int tile_m = 0, tile_n = 0, tile_k = 0;  // tile_k is 0 where k is not tiled
-  std::int64_t grid[3] = {0, 0, 0};        // CUDA: blocks along m, n and the batch, within the limits of a launch
-  int block[2] = {0, 0};                   // CUDA: threads along n and m
+  std::int64_t tile_m = 0, tile_n = 0, tile_k = 0;  // tile_k is 0 where k is not tiled
+  std::int64_t grid[3] = {0, 0, 0};  // CUDA: blocks along m, n and the batch, within the limits of a launch
+  int block[2] = {0, 0};             // CUDA: threads along n and m
   int dynamic_shared_bytes = 0;
   std::int64_t workspace_bytes = 0;
   int config = 0;            // mma, wgmma: the row of its table of tiles
   int stages = 0;            // mma, wgmma: steps of k in shared memory at once
-  int splits = 1;            // pieces of k, each summed by blocks of its own
+  std::int64_t splits = 1;   // pieces of k, each summed by blocks or tasks of its own
   std::int64_t split_k = 0;  // k of a piece but the last, a multiple of tile_k
   int cluster = 1;           // wgmma: blocks that share operands
   // wgmma: an operand that TMA cannot address is copied first, or brought in by way of registers.
   bool is_a_packed = false, is_b_packed = false;
   bool is_a_realigned = false, is_b_realigned = false;
-  std::int64_t tasks = 0;  // CPU: independent pieces of work
+
+  // CPU: independent pieces of work, of tile_m x tile_n outputs and, where k is split, split_k steps of it.
+  std::int64_t tasks = 0;
+
+  // blocked: see cpu/blocked.hpp.
+  CpuIsa isa = CpuIsa::kPortable;
+  bool exchanged = false;                 // as d^T = b^T a^T; everything below and the tiles are meant for that problem
+  bool pack_a = false, pack_b = false;    // else read where they lie
+  bool in_place = false;                  // sums of several slices of k are added up in the result
+  std::int64_t block_m = 0, block_n = 0;  // rows of a and columns of b that are packed at a time
+  std::int64_t packed_a_bytes = 0, packed_b_bytes = 0, sum_bytes = 0;  // of a task, one after the other
+  std::int64_t scratch_bytes = 0;                                      // their sum
+  std::int64_t partial_bytes = 0;  // sums of one task, where k is split; workspace_bytes is for all
 };
 
 // One line, e.g. "tiled 16x16x16 grid 64x64x1 block 16x16 shared 0", or with what only some algorithms have,

@@ -2,9 +2,14 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
 #include <thread>
 #include <tuple>
 
+#include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/cpu/run.hpp"
 #include "csrc/tiled_matmul/select.hpp"
 #include "tests/cpp/matmul_cases.hpp"
@@ -16,33 +21,68 @@ using matmul::Algorithm;
 using matmul::Plan;
 using matmul::Problem;
 
-Plan plan_for(const Problem& problem, Algorithm algorithm) {
-  const auto plan = matmul::select(problem, cpu_facts(2), algorithm);
+// An algorithm, for blocked on one instruction set.
+struct Kernel {
+  Algorithm algorithm;
+  CpuIsa isa;
+};
+
+constexpr Kernel kKernels[] = {{Algorithm::kNaive, CpuIsa::kPortable},
+                               {Algorithm::kBlocked, CpuIsa::kPortable},
+                               {Algorithm::kBlocked, CpuIsa::kAvx2},
+                               {Algorithm::kBlocked, CpuIsa::kAvx512}};
+
+std::string to_string(const Kernel& kernel) {
+  const std::string name = matmul::algorithm_name(kernel.algorithm);
+  return kernel.algorithm == Algorithm::kNaive ? name : name + "_" + cpu_isa_name(kernel.isa);
+}
+
+Plan plan_for(const Problem& problem, const Kernel& kernel, int threads) {
+  const auto plan = matmul::select(problem, cpu_facts(threads, kernel.isa), kernel.algorithm);
   EXPECT_TRUE(plan) << to_string(problem);
   return plan.value_or(Plan{});
 }
 
-Execute on_cpu(Algorithm algorithm) {
-  return [algorithm](MatmulData& data) {
-    const Problem problem = data.problem();
-    const Plan plan = plan_for(problem, algorithm);
-    matmul::run_cpu(plan, problem, 0, plan.tasks);
-  };
+// As many bytes as the plan asks for and no more, so that the sanitizers see an access beyond them.
+struct Memory {
+  std::unique_ptr<void, decltype(&std::free)> bytes;
+
+  explicit Memory(std::int64_t size)
+      : bytes(size > 0 ? std::aligned_alloc(64, static_cast<std::size_t>(round_up(size, 64))) : nullptr, std::free) {
+    if (bytes) std::memset(bytes.get(), Buffer::kPoison, static_cast<std::size_t>(size));
+  }
+};
+
+void run_tasks(const Plan& plan, const Problem& problem, const Memory& partials, std::int64_t begin, std::int64_t end) {
+  const Memory scratch(plan.scratch_bytes);
+  matmul::run_cpu(plan, problem, scratch.bytes.get(), partials.bytes.get(), begin, end);
 }
 
-class MatmulCpu : public ::testing::TestWithParam<std::tuple<Algorithm, DType>> {
+void run_all(const Plan& plan, const Problem& problem) {
+  const Memory partials(plan.workspace_bytes);
+  run_tasks(plan, problem, partials, 0, plan.tasks);
+  matmul::finish_cpu(plan, problem, partials.bytes.get());
+}
+
+class MatmulCpu : public ::testing::TestWithParam<std::tuple<Kernel, DType>> {
  protected:
-  Algorithm algorithm() const { return std::get<0>(GetParam()); }
+  void SetUp() override {
+    if (!has_cpu_isa(kernel().isa)) GTEST_SKIP() << "this machine has no " << cpu_isa_name(kernel().isa);
+  }
+  Kernel kernel() const { return std::get<0>(GetParam()); }
   DType dtype() const { return std::get<1>(GetParam()); }
-  Execute execute() const { return on_cpu(algorithm()); }
+  Execute execute(int threads = 2) const {
+    return [kernel = kernel(), threads](MatmulData& data) {
+      const Problem problem = data.problem();
+      run_all(plan_for(problem, kernel, threads), problem);
+    };
+  }
 };
 
 INSTANTIATE_TEST_SUITE_P(All, MatmulCpu,
-                         ::testing::Combine(::testing::Values(Algorithm::kNaive, Algorithm::kBlocked),
-                                            ::testing::ValuesIn(kAllDTypes)),
+                         ::testing::Combine(::testing::ValuesIn(kKernels), ::testing::ValuesIn(kAllDTypes)),
                          [](const auto& info) {
-                           return std::string(matmul::algorithm_name(std::get<0>(info.param))) + "_" +
-                                  dtype_name(std::get<1>(info.param));
+                           return to_string(std::get<0>(info.param)) + "_" + dtype_name(std::get<1>(info.param));
                          });
 
 TEST_P(MatmulCpu, SizesAroundTileEdges) {
@@ -74,8 +114,7 @@ TEST_P(MatmulCpu, BetaZeroNeverReadsC) {
   const auto with_bad_c = [this](MatmulData& data) {
     Problem problem = data.problem();
     problem.c = {reinterpret_cast<const void*>(std::uintptr_t{64}), 7, 1, 35};
-    const Plan plan = plan_for(problem, algorithm());
-    matmul::run_cpu(plan, problem, 0, plan.tasks);
+    run_all(plan_for(problem, kernel(), 2), problem);
   };
   check(Execute(with_bad_c), spec);
 }
@@ -96,32 +135,65 @@ TEST_P(MatmulCpu, SpecialValuesOrWrapAround) {
 
 TEST_P(MatmulCpu, Repeatable) { check_repeatable(execute(), dtype()); }
 
+// Tiles of every instruction set end at multiples of 4, 6 or 14 rows and of 4 to 32 columns; slices of k at 256, or 512
+// for small integers.
+TEST_P(MatmulCpu, SizesAroundMicroTilesAndSlices) {
+  check_sizes(execute(), dtype(), {6, 8, 14, 28, 32});
+  for (const std::int64_t k : {255, 256, 257, 511, 513, 1025}) check(execute(), MatmulCase{dtype(), 17, 33, k});
+}
+
+// Large enough for packed panels of both operands, for several slices of k and for sums outside the result.
+TEST_P(MatmulCpu, PackedOperands) {
+  for (const Layout a : {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced, Layout::kReversed}) {
+    for (const Layout b : {Layout::kRowMajor, Layout::kColumnMajor, Layout::kReversed}) {
+      MatmulCase spec{dtype(), 265, 61, 530};
+      spec.a = a, spec.b = b, spec.d = a == Layout::kReversed ? Layout::kReversed : Layout::kRowMajor;
+      check(execute(), spec);
+    }
+  }
+}
+
+// Few outputs and many steps of k: threads sum parts of k, which are added up in a fixed order.
+TEST_P(MatmulCpu, SplitK) {
+  for (const auto& [m, n] : {std::array<std::int64_t, 2>{1, 1}, {3, 5}, {16, 16}, {7, 40}, {40, 1}}) {
+    MatmulCase spec{dtype(), m, n, 24'577};
+    spec.c = Layout::kRowMajor, spec.beta = matmul::scalar(2);
+    if (dtype() == DType::kFloat16) spec.k = 8'193;  // sums of small integers stay below the largest float16
+    MatmulData data(spec);
+    const Plan plan = plan_for(data.problem(), kernel(), 8);
+    if (kernel().algorithm == Algorithm::kBlocked && m * n > 100) {
+      EXPECT_GT(plan.splits, 1) << matmul::to_string(plan);
+    }
+    check(execute(8), data);
+    MatmulData again(spec);
+    execute(8)(again);
+    EXPECT_EQ(data.d.storage, again.d.storage);
+  }
+}
+
 // Tasks in any order, in any division, on several threads at once: the same bits.
 TEST_P(MatmulCpu, AnyPartitionOfTheTasksGivesTheSameBits) {
-  MatmulCase spec{dtype(), 67, 300, 131, 2};
+  MatmulCase spec{dtype(), 167, 300, 131, 2};
   spec.fill = Fill::kReal;
   MatmulData whole(spec);
-  const Plan plan = plan_for(whole.problem(), algorithm());
+  const Plan plan = plan_for(whole.problem(), kernel(), 16);
   ASSERT_GT(plan.tasks, 4);
-  check(execute(), whole);
+  const Memory none(0);
+  check(execute(16), whole);
 
   MatmulData backwards(spec);
-  for (std::int64_t task = plan.tasks; task-- > 0;) {
-    matmul::run_cpu(plan, backwards.problem(), task, task + 1);
-  }
+  for (std::int64_t task = plan.tasks; task-- > 0;) run_tasks(plan, backwards.problem(), none, task, task + 1);
   EXPECT_EQ(whole.d.storage, backwards.d.storage);
 
   MatmulData uneven(spec);
   const std::int64_t cuts[] = {0, 1, 1, plan.tasks / 3, plan.tasks - 1, plan.tasks};
-  for (std::size_t i = 0; i + 1 < std::size(cuts); ++i) {
-    matmul::run_cpu(plan, uneven.problem(), cuts[i], cuts[i + 1]);
-  }
+  for (std::size_t i = 0; i + 1 < std::size(cuts); ++i) run_tasks(plan, uneven.problem(), none, cuts[i], cuts[i + 1]);
   EXPECT_EQ(whole.d.storage, uneven.d.storage);
 
   MatmulData threaded(spec);
   const Problem problem = threaded.problem();
-  std::thread other([&] { matmul::run_cpu(plan, problem, 0, plan.tasks / 2); });
-  matmul::run_cpu(plan, problem, plan.tasks / 2, plan.tasks);
+  std::thread other([&] { run_tasks(plan, problem, none, 0, plan.tasks / 2); });
+  run_tasks(plan, problem, none, plan.tasks / 2, plan.tasks);
   other.join();
   EXPECT_EQ(whole.d.storage, threaded.d.storage);
 }
@@ -129,15 +201,17 @@ TEST_P(MatmulCpu, AnyPartitionOfTheTasksGivesTheSameBits) {
 TEST_P(MatmulCpu, AnEmptyRangeOfTasksWritesNothing) {
   MatmulData data(MatmulCase{dtype(), 9, 10, 11});
   const Buffer untouched = data.d;
-  const Plan plan = plan_for(data.problem(), algorithm());
-  matmul::run_cpu(plan, data.problem(), 0, 0);
-  matmul::run_cpu(plan, data.problem(), plan.tasks, plan.tasks);
+  const Plan plan = plan_for(data.problem(), kernel(), 2);
+  const Memory none(0);
+  run_tasks(plan, data.problem(), none, 0, 0);
+  run_tasks(plan, data.problem(), none, plan.tasks, plan.tasks);
   EXPECT_EQ(untouched.storage, data.d.storage);
 }
 
 // The memory is only reserved; the few pages touched are all that is ever backed.
 TEST(MatmulCpuFar, ElementsBeyond32BitOffsets) {
-  for (const Algorithm algorithm : {Algorithm::kNaive, Algorithm::kBlocked}) {
+  for (const Kernel& kernel : kKernels) {
+    if (!has_cpu_isa(kernel.isa)) continue;
     void* memory =
         mmap(nullptr, FarMatmul::kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
@@ -148,10 +222,10 @@ TEST(MatmulCpuFar, ElementsBeyond32BitOffsets) {
       base[offset] = value;
     }
     const Problem problem = FarMatmul::problem(base);
-    const Plan plan = plan_for(problem, algorithm);
-    matmul::run_cpu(plan, problem, 0, plan.tasks);
+    const Plan plan = plan_for(problem, kernel, 2);
+    run_all(plan, problem);
     for (const auto& [offset, value] : FarMatmul::kOutputs) {
-      EXPECT_EQ(base[offset], value) << to_string(plan) << " at " << offset;
+      EXPECT_EQ(base[offset], value) << matmul::to_string(plan) << " at " << offset;
     }
     munmap(memory, FarMatmul::kBytes);
   }

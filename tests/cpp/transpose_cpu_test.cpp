@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 #include "csrc/padded_transpose/cpu/run.hpp"
 #include "csrc/padded_transpose/select.hpp"
@@ -15,41 +17,74 @@ using transposition::Algorithm;
 using transposition::Plan;
 using transposition::Problem;
 
-Plan plan_for(const Problem& problem, Algorithm algorithm) {
-  const auto plan = transposition::select(problem, cpu_facts(2), algorithm);
+// An algorithm, for blocked on one instruction set.
+struct Kernel {
+  Algorithm algorithm;
+  CpuIsa isa;
+};
+
+constexpr Kernel kKernels[] = {{Algorithm::kNaive, CpuIsa::kPortable},
+                               {Algorithm::kBlocked, CpuIsa::kPortable},
+                               {Algorithm::kBlocked, CpuIsa::kAvx2},
+                               {Algorithm::kBlocked, CpuIsa::kAvx512}};
+
+Plan plan_for(const Problem& problem, const Kernel& kernel) {
+  const auto plan = transposition::select(problem, cpu_facts(2, kernel.isa), kernel.algorithm);
   EXPECT_TRUE(plan) << to_string(problem);
   return plan.value_or(Plan{});
 }
 
-class TransposeCpu : public ::testing::TestWithParam<std::tuple<Algorithm, int>> {
+class TransposeCpu : public ::testing::TestWithParam<std::tuple<Kernel, int>> {
  protected:
-  Algorithm algorithm() const { return std::get<0>(GetParam()); }
+  void SetUp() override {
+    if (!has_cpu_isa(kernel().isa)) GTEST_SKIP() << "this machine has no " << cpu_isa_name(kernel().isa);
+  }
+  Kernel kernel() const { return std::get<0>(GetParam()); }
   int size() const { return std::get<1>(GetParam()); }
   ExecuteTranspose execute() const {
-    return [algorithm = algorithm()](TransposeData& data) {
+    return [kernel = kernel()](TransposeData& data) {
       const Problem problem = data.problem();
-      const Plan plan = plan_for(problem, algorithm);
+      const Plan plan = plan_for(problem, kernel);
       transposition::run_cpu(plan, problem, 0, plan.tasks);
     };
   }
 };
 
 INSTANTIATE_TEST_SUITE_P(All, TransposeCpu,
-                         ::testing::Combine(::testing::Values(Algorithm::kNaive, Algorithm::kBlocked),
-                                            ::testing::ValuesIn(kElementSizes)),
+                         ::testing::Combine(::testing::ValuesIn(kKernels), ::testing::ValuesIn(kElementSizes)),
                          [](const auto& info) {
-                           return std::string(transposition::algorithm_name(std::get<0>(info.param))) + "_" +
-                                  std::to_string(std::get<1>(info.param)) + "_bytes";
+                           const Kernel kernel = std::get<0>(info.param);
+                           std::string name = transposition::algorithm_name(kernel.algorithm);
+                           if (kernel.algorithm != Algorithm::kNaive)
+                             name += std::string("_") + cpu_isa_name(kernel.isa);
+                           return name + "_" + std::to_string(std::get<1>(info.param)) + "_bytes";
                          });
 
 TEST_P(TransposeCpu, MovesEveryElementAndNothingElse) { check_transposes(execute(), size(), {8, 16, 32, 64, 256}); }
 
+// Every remainder of a tile, at every position within a cache line, with rows of whole lines and of others.
+TEST_P(TransposeCpu, TilesAnywhere) {
+  for (const std::int64_t m : {64 / size(), 256 / size() + 1, 300, 1030}) {
+    for (const std::int64_t n : {64 / size(), 256 / size() + 3, 333}) {
+      for (int residue = 0; residue < 64; residue += 16) {
+        PlacedTranspose spec{.element_size = size(), .m = m, .n = n};
+        spec.in.residue = residue;
+        spec.out.residue = 64 - residue;
+        spec.in.pitch = n + residue;
+        spec.out.pitch = m + residue;
+        spec.guarded = residue != 32;
+        check(execute(), TransposeData(spec));
+      }
+    }
+  }
+}
+
 // Tasks in any order, in any division, on several threads at once: the same bytes.
 TEST_P(TransposeCpu, AnyPartitionOfTheTasksGivesTheSameBytes) {
-  const TransposeCase spec{size(), 600, 131, 2};
+  const TransposeCase spec{size(), 1100, 263, 2};
   TransposeData whole(spec);
-  const Plan plan = plan_for(whole.problem(), algorithm());
-  ASSERT_GT(plan.tasks, 4);
+  const Plan plan = plan_for(whole.problem(), kernel());
+  ASSERT_GE(plan.tasks, 4);
   check(execute(), spec);
   execute()(whole);
 
@@ -70,7 +105,7 @@ TEST_P(TransposeCpu, AnyPartitionOfTheTasksGivesTheSameBytes) {
 TEST_P(TransposeCpu, AnEmptyRangeOfTasksWritesNothing) {
   TransposeData data(TransposeCase{size(), 9, 10});
   const Buffer untouched = data.out;
-  const Plan plan = plan_for(data.problem(), algorithm());
+  const Plan plan = plan_for(data.problem(), kernel());
   transposition::run_cpu(plan, data.problem(), 0, 0);
   transposition::run_cpu(plan, data.problem(), plan.tasks, plan.tasks);
   EXPECT_EQ(untouched.storage, data.out.storage);
@@ -78,7 +113,8 @@ TEST_P(TransposeCpu, AnEmptyRangeOfTasksWritesNothing) {
 
 // The memory is only reserved; the few pages touched are all that is ever backed.
 TEST(TransposeCpuFar, ElementsBeyond32BitOffsets) {
-  for (const Algorithm algorithm : {Algorithm::kNaive, Algorithm::kBlocked}) {
+  for (const Kernel& kernel : kKernels) {
+    if (!has_cpu_isa(kernel.isa)) continue;
     void* memory =
         mmap(nullptr, FarTranspose::kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
@@ -89,7 +125,7 @@ TEST(TransposeCpuFar, ElementsBeyond32BitOffsets) {
       base[offset] = value;
     }
     const Problem problem = FarTranspose::problem(base);
-    const Plan plan = plan_for(problem, algorithm);
+    const Plan plan = plan_for(problem, kernel);
     transposition::run_cpu(plan, problem, 0, plan.tasks);
     for (const auto& [offset, value] : FarTranspose::kOutputs) {
       EXPECT_EQ(base[offset], value) << to_string(plan) << " at " << offset;

@@ -8,7 +8,18 @@
 
 namespace pmpp::transposition {
 
-// Runs tasks [task_begin, task_end) of plan.tasks. A task owns its part of the output alone.
-void run_cpu(const Plan& plan, const Problem& problem, std::int64_t task_begin, std::int64_t task_end);
+// Runs tasks [begin, end) of plan.tasks. A task owns its part of the output alone.
+void run_cpu(const Plan& plan, const Problem& problem, std::int64_t begin, std::int64_t end);
+
+void run_blocked_portable(const Plan& plan, const Problem& problem, std::int64_t begin, std::int64_t end);
+void run_blocked_avx2(const Plan& plan, const Problem& problem, std::int64_t begin, std::int64_t end);
+void run_blocked_avx512(const Plan& plan, const Problem& problem, std::int64_t begin, std::int64_t end);
+
+// The part of one task: source rows [i, i_end) and columns [j, j_end) of matrix `batch`.
+struct TaskRange {
+  std::int64_t batch, i, i_end, j, j_end;
+};
+
+TaskRange task_range(const Plan& plan, const Problem& problem, std::int64_t task);
 
 }  // namespace pmpp::transposition

@@ -21,10 +21,10 @@ void multiply(const Arguments<T>& p, const TaskRange& range) {
 
 }  // namespace
 
-void run_naive(const Plan& plan, const Problem& problem, std::int64_t task_begin, std::int64_t task_end) {
+void run_naive(const Plan& plan, const Problem& problem, std::int64_t begin, std::int64_t end) {
   visit_dtype(problem.dtype, [&]<class T>() {
     const Arguments<T> arguments = make_arguments<T>(problem);
-    for (std::int64_t task = task_begin; task < task_end; ++task) {
+    for (std::int64_t task = begin; task < end; ++task) {
       multiply(arguments, task_range(plan, problem, task));
     }
   });

@@ -1,4 +1,4 @@
-// tiled_matmul on the CPU. Threads belong to the layer above: it hands out ranges of tasks.
+// tiled_matmul on the CPU. Threads and memory belong to the layer above: it hands out ranges of tasks.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,30 @@
 
 namespace pmpp::matmul {
 
-// Runs tasks [task_begin, task_end) of plan.tasks. A task owns its outputs alone and sums them in a fixed order, so any
-// division among threads gives the same bits.
-void run_cpu(const Plan& plan, const Problem& problem, std::int64_t task_begin, std::int64_t task_end);
+// Runs tasks [begin, end) of plan.tasks. A task owns its outputs alone and sums them in a fixed order, so any division
+// among threads gives the same bits. `scratch` has plan.scratch_bytes, which no other call uses at the same time;
+// `partials` has plan.workspace_bytes and is shared by all calls. Both start at a multiple of 64 bytes, and are unused
+// where they are 0 bytes.
+void run_cpu(const Plan& plan, const Problem& problem, void* scratch, void* partials, std::int64_t begin,
+             std::int64_t end);
 
-void run_naive(const Plan& plan, const Problem& problem, std::int64_t task_begin, std::int64_t task_end);
-void run_blocked(const Plan& plan, const Problem& problem, std::int64_t task_begin, std::int64_t task_end);
+// To be called once after all tasks are done, on the same partials: adds up what was split along k, in its order.
+void finish_cpu(const Plan& plan, const Problem& problem, void* partials);
 
-// The outputs of one task: rows [row, row_end) and columns [col, col_end) of matrix `batch`.
+void run_naive(const Plan& plan, const Problem& problem, std::int64_t begin, std::int64_t end);
+
+#define PMPP_DECLARE_BLOCKED(isa)                                                                                     \
+  void run_blocked_##isa(const Plan& plan, const Problem& problem, void* scratch, void* partials, std::int64_t begin, \
+                         std::int64_t end);                                                                           \
+  void add_partials_##isa(const Plan& plan, const Problem& problem, void* partials)
+PMPP_DECLARE_BLOCKED(portable);
+PMPP_DECLARE_BLOCKED(avx2);
+PMPP_DECLARE_BLOCKED(avx512);
+#undef PMPP_DECLARE_BLOCKED
+
+// The part of one task: rows [row, row_end) and columns [col, col_end) of matrix `batch`, summed over [k, k_end).
 struct TaskRange {
-  std::int64_t batch, row, row_end, col, col_end;
+  std::int64_t batch, row, row_end, col, col_end, k, k_end;
 };
 
 TaskRange task_range(const Plan& plan, const Problem& problem, std::int64_t task);

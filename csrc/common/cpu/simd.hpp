@@ -1,0 +1,137 @@
+// SIMD registers of the instruction set that a file is compiled for, and what the kernels of both operators need of
+// them.
+//
+// Included only by files that are compiled once for each instruction set, with PMPP_ISA naming the set. Everything
+// here is inlined or lies in a namespace of that name: a shared inline function would be merged by the linker, and a
+// machine without AVX-512 might meet the copy that was compiled for it.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "csrc/common/numeric.hpp"
+
+#ifndef PMPP_ISA
+#error "PMPP_ISA names the instruction set that this file is compiled for"
+#endif
+
+namespace pmpp::PMPP_ISA {
+
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
+#endif
+// A register as 16-byte lanes: the shuffles of x86 work within them.
+inline constexpr int kLanes = kVectorBytes / 16;
+
+// GCC ignores vector_size on a dependent type, so every element type is written out.
+template <class E, int kBytes>
+struct VectorOf;
+#define PMPP_VECTOR(E)                                   \
+  template <int kBytes>                                  \
+  struct VectorOf<E, kBytes> {                           \
+    typedef E type __attribute__((vector_size(kBytes))); \
+  }
+PMPP_VECTOR(float);
+PMPP_VECTOR(double);
+PMPP_VECTOR(std::int8_t);
+PMPP_VECTOR(std::int16_t);
+PMPP_VECTOR(std::int32_t);
+PMPP_VECTOR(std::int64_t);
+PMPP_VECTOR(std::uint8_t);
+PMPP_VECTOR(std::uint16_t);
+PMPP_VECTOR(std::uint32_t);
+PMPP_VECTOR(std::uint64_t);
+#undef PMPP_VECTOR
+
+template <class E, int kBytes = kVectorBytes>
+using Vector = typename VectorOf<E, kBytes>::type;
+
+// Memory of the caller is of any type and at any address.
+template <class V>
+PMPP_INLINE V load_vector(const void* address) {
+  V value;
+  std::memcpy(&value, address, sizeof(V));
+  return value;
+}
+
+template <class V>
+PMPP_INLINE void store_vector(void* address, V value) {
+  std::memcpy(address, &value, sizeof(V));
+}
+
+template <class To, class From>
+PMPP_INLINE To bit_cast(From value) {
+  static_assert(sizeof(To) == sizeof(From));
+  To result;
+  std::memcpy(&result, &value, sizeof(To));
+  return result;
+}
+
+using Lane = Vector<std::uint8_t, 16>;
+
+// Lane i of the register from rows[i].
+PMPP_INLINE Vector<std::uint8_t> join(const Lane* rows) {
+#if defined(__AVX512F__)
+  const auto lane = [&](int i) { return bit_cast<__m128i>(rows[i]); };
+  __m512i all = _mm512_castsi128_si512(lane(0));
+  all = _mm512_inserti32x4(all, lane(1), 1);
+  all = _mm512_inserti32x4(all, lane(2), 2);
+  return bit_cast<Vector<std::uint8_t>>(_mm512_inserti32x4(all, lane(3), 3));
+#elif defined(__AVX2__)
+  const __m256i low = _mm256_castsi128_si256(bit_cast<__m128i>(rows[0]));
+  return bit_cast<Vector<std::uint8_t>>(_mm256_inserti128_si256(low, bit_cast<__m128i>(rows[1]), 1));
+#else
+  return rows[0];
+#endif
+}
+
+template <class V, class Mask>
+PMPP_INLINE V shuffle(V a, V b, Mask mask) {
+#if defined(__clang__)
+  V result;
+  constexpr int count = sizeof(V) / sizeof(a[0]);
+  for (int i = 0; i < count; ++i) result[i] = mask[i] < count ? a[mask[i]] : b[mask[i] - count];
+  return result;
+#else
+  return __builtin_shuffle(a, b, mask);
+#endif
+}
+
+// The halves of two registers woven into each other, lane by lane: a0 b0 a1 b1 ... from the lower (kHalf 0) or the
+// upper (kHalf 1) eight bytes of each lane.
+template <int kHalf, class E, std::size_t... kIndex>
+PMPP_INLINE Vector<E> weave(Vector<E> a, Vector<E> b, std::index_sequence<kIndex...>) {
+  constexpr std::size_t kPerLane = 16 / sizeof(E);
+  return shuffle(a, b,
+                 Vector<E>{static_cast<E>(kIndex / kPerLane * kPerLane + kHalf * kPerLane / 2 + kIndex % kPerLane / 2 +
+                                          kIndex % 2 * (kVectorBytes / sizeof(E)))...});
+}
+
+// Transposes, in every lane by itself, the square of 16 / sizeof(E) rows and as many elements: row after row of the
+// result is woven from rows that lie half a square apart, log2 times.
+template <class E>
+PMPP_INLINE void transpose_lanes(Vector<E>* rows) {
+  constexpr int kRows = 16 / sizeof(E);
+  constexpr auto kIndices = std::make_index_sequence<kVectorBytes / sizeof(E)>();
+  for (int round = 1; round < kRows; round *= 2) {
+    Vector<E> next[kRows];
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows / 2; ++i) {
+      next[2 * i] = weave<0, E>(rows[i], rows[i + kRows / 2], kIndices);
+      next[2 * i + 1] = weave<1, E>(rows[i], rows[i + kRows / 2], kIndices);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) rows[i] = next[i];
+  }
+}
+
+}  // namespace pmpp::PMPP_ISA

@@ -1,0 +1,268 @@
+// blocked on the CPU: the blocking of GotoBLAS. A task owns a block of the result (and, where k is split, a range of
+// k). For each slice of k it packs a panel of b that the last-level cache holds, and for each few rows a panel of a
+// that the second-level cache holds; the micro-kernel walks both. Operands that small caches hold anyway, and that the
+// micro-kernel can read, are not packed. Included once for each instruction set.
+#pragma once
+
+#include "csrc/tiled_matmul/cpu/micro_kernel.hpp"
+#include "csrc/tiled_matmul/cpu/micro_tile.hpp"
+#include "csrc/tiled_matmul/cpu/pack.hpp"
+#include "csrc/tiled_matmul/cpu/run.hpp"
+
+namespace pmpp::PMPP_ISA {
+
+using matmul::Arguments;
+using matmul::Plan;
+using matmul::Problem;
+using matmul::TaskRange;
+
+PMPP_INLINE std::int64_t smaller(std::int64_t x, std::int64_t y) { return x < y ? x : y; }
+
+template <class T>
+inline constexpr int kParts = kIsComplex<T> ? 2 : 1;
+
+// Elements of the micro-kernel's tile.
+template <class T>
+inline constexpr int kTileCols = SumsOf<T>::kVectors* kVectorBytes / kUnitBytes<T>;
+template <class T>
+inline constexpr int kTileRows = (kVectorBytes == 64 ? 14 : 6) / kParts<T>;
+
+// ---- from sums to elements of the result ---------------------------------------------------------------------------
+
+// A row of finished sums into contiguous elements.
+template <class T>
+PMPP_INLINE void narrow_row(const NumberOf<T>* sums, T* row, int count) {
+  int j = 0;
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    constexpr int kCount = kVectorBytes / 4;
+    using Bits = Vector<std::uint32_t>;
+    for (; j + kCount <= count; j += kCount) {
+      const auto bits = load_vector<Bits>(sums + j);
+      const Bits rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+      const Bits nan = bits >> 16 | 0x40;
+      const Bits result = (bits & 0x7fffffff) > 0x7f800000 ? nan : rounded;
+      store_vector(row + j, __builtin_convertvector(result, Vector<std::uint16_t, kVectorBytes / 2>));
+    }
+  }
+#if defined(__F16C__)
+  if constexpr (std::is_same_v<T, Float16>) {
+    for (; j + 8 <= count; j += 8) {
+      store_vector(row + j, _mm256_cvtps_ph(load_vector<__m256>(sums + j), _MM_FROUND_TO_NEAREST_INT));
+    }
+  }
+#endif
+  for (; j < count; ++j) {
+    AccumulatorOf<T> sum;
+    std::memcpy(&sum, sums + j, sizeof(sum));
+    store(row + j, narrow<T>(sum));
+  }
+}
+
+// One element of a tile whose rows lie `pitch` numbers apart. For complex numbers the four sums are joined.
+template <class T>
+PMPP_INLINE AccumulatorOf<T> sum_at(const NumberOf<T>* tile, std::int64_t pitch, int i, int j) {
+  if constexpr (kIsComplex<T>) {
+    const NumberOf<T>* const re = tile + 2 * i * pitch + 2 * j;
+    const NumberOf<T>* const im = re + pitch;
+    return {re[0] - im[1], re[1] + im[0]};
+  } else {
+    return static_cast<AccumulatorOf<T>>(tile[i * pitch + j]);
+  }
+}
+
+template <class T>
+PMPP_INLINE bool stores_plainly(const Arguments<T>& p) {
+  return p.d_col == 1 && !p.scaled && p.c == nullptr;
+}
+
+template <class T>
+void finish_tile(const Arguments<T>& p, std::int64_t batch, std::int64_t row, std::int64_t col, int rows, int cols,
+                 const NumberOf<T>* tile, std::int64_t pitch) {
+  if (stores_plainly(p)) {
+    for (int i = 0; i < rows; ++i) {
+      T* const target = p.d + batch * p.d_batch + (row + i) * p.d_row + col;
+      if constexpr (kIsComplex<T>) {
+        for (int j = 0; j < cols; ++j) store(target + j, sum_at<T>(tile, pitch, i, j));
+      } else {
+        narrow_row<T>(tile + i * pitch, target, cols);
+      }
+    }
+  } else {
+    for (int i = 0; i < rows; ++i) {
+      for (int j = 0; j < cols; ++j) p.store(batch, row + i, col + j, sum_at<T>(tile, pitch, i, j));
+    }
+  }
+}
+
+// ---- one task ------------------------------------------------------------------------------------------------------
+
+template <class T>
+class Task {
+ public:
+  using Number = NumberOf<T>;
+  using Sums = SumsOf<T>;
+
+  PMPP_INLINE Task(const Plan& plan, const Arguments<T>& p, const TaskRange& range, void* scratch, void* partial)
+      : plan_(plan), p_(p), range_(range) {
+    auto* const memory = static_cast<std::uint8_t*>(scratch);
+    packed_a_ = reinterpret_cast<Number*>(memory);
+    packed_b_ = reinterpret_cast<Number*>(memory + plan.packed_a_bytes);
+    sums_ = partial != nullptr ? static_cast<Number*>(partial)
+                               : reinterpret_cast<Number*>(memory + plan.packed_a_bytes + plan.packed_b_bytes);
+    split_ = partial != nullptr;
+  }
+
+  void run() {
+    for (std::int64_t col = range_.col; col < range_.col_end; col += plan_.block_n) {
+      const std::int64_t col_end = smaller(col + plan_.block_n, range_.col_end);
+      for (std::int64_t k = range_.k; k < range_.k_end; k += plan_.tile_k) {
+        depth_ = smaller(plan_.tile_k, range_.k_end - k);
+        first_ = k == range_.k;
+        last_ = k + depth_ == range_.k_end;
+        pack_b(col, col_end, k);
+        for (std::int64_t row = range_.row; row < range_.row_end; row += plan_.block_m) {
+          const std::int64_t row_end = smaller(row + plan_.block_m, range_.row_end);
+          pack_a(row, row_end, k);
+          for (std::int64_t j = col; j < col_end; j += kTileCols<T>) {
+            const int cols = static_cast<int>(smaller(kTileCols<T>, col_end - j));
+            set_b(j, j - col, cols, k);
+            for (std::int64_t i = row; i < row_end; i += kTileRows<T>) {
+              const int rows = static_cast<int>(smaller(kTileRows<T>, row_end - i));
+              panels_.a = a_ + (i - row) * panels_.a_row;
+              tile(i, j, j - col, rows, cols);
+            }
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int kPart = kParts<T>;
+
+  PMPP_INLINE void pack_b(std::int64_t col, std::int64_t col_end, std::int64_t k) {
+    const std::int64_t width = col_end - col;
+    const std::int64_t whole = plan_.pack_b ? 0 : width / kTileCols<T> * kTileCols<T>;
+    const Source<T> source{p_.b + range_.batch * p_.b_batch + k * p_.b_row + (col + whole) * p_.b_col, p_.b_col,
+                           p_.b_row, static_cast<int>(width - whole), depth_};
+    if (source.width > 0) pack_panels<T, kTileCols<T>>(source, packed_b_);
+  }
+
+  PMPP_INLINE void pack_a(std::int64_t row, std::int64_t row_end, std::int64_t k) {
+    const Source<T> source{p_.a + range_.batch * p_.a_batch + row * p_.a_row + k * p_.a_col, p_.a_row, p_.a_col,
+                           static_cast<int>(row_end - row), depth_};
+    panels_.depth = (depth_ + kSteps<T> - 1) / kSteps<T>;
+    if (!plan_.pack_a) {
+      a_ = reinterpret_cast<const Number*>(source.data);
+      panels_.a_row = p_.a_row * kPart;
+      panels_.a_step = p_.a_col * kPart;
+    } else if (p_.a_col == 1) {
+      const std::int64_t pitch = panels_.depth;
+      pack_rows(source, packed_a_, pitch);
+      a_ = packed_a_;
+      panels_.a_row = pitch * kPart;
+      panels_.a_step = kPart;
+    } else {
+      pack_columns(source, packed_a_, plan_.block_m);
+      a_ = packed_a_;
+      panels_.a_row = kPart;
+      panels_.a_step = plan_.block_m * kPart;
+    }
+  }
+
+  PMPP_INLINE void set_b(std::int64_t col, std::int64_t offset, int cols, std::int64_t k) {
+    if (!plan_.pack_b && cols == kTileCols<T>) {
+      panels_.b = reinterpret_cast<const Number*>(p_.b + range_.batch * p_.b_batch + k * p_.b_row + col);
+      panels_.b_step = p_.b_row * kPart;
+    } else {
+      panels_.b = packed_b_ + (plan_.pack_b ? offset * panels_.depth * kPart : 0);
+      panels_.b_step = kTileCols<T> * kPart;
+    }
+  }
+
+  PMPP_INLINE void multiply(int rows, Number* target, std::int64_t pitch, bool accumulate) {
+    micro_kernel_rows<Sums, kIsComplex<T>, kTileRows<T> * kPart>(rows * kPart, panels_, target, pitch, accumulate);
+  }
+
+  PMPP_INLINE void tile(std::int64_t row, std::int64_t col, std::int64_t offset, int rows, int cols) {
+    T* const d = p_.d + range_.batch * p_.d_batch + row * p_.d_row + col;
+    if (plan_.in_place && cols == kTileCols<T>) {
+      return multiply(rows, reinterpret_cast<Number*>(d), p_.d_row, !first_);
+    }
+    constexpr std::int64_t kPitch = kTileCols<T> * kPart;
+    alignas(64) Number small[kTileRows<T> * kPart * kPitch];
+    if (plan_.in_place) {
+      multiply(rows, small, kPitch, false);
+      for (int i = 0; i < rows; ++i) {
+        for (int j = 0; j < cols; ++j) {
+          auto* const target = reinterpret_cast<Number*>(d + i * p_.d_row + j);
+          const Number sum = small[i * kPitch + j];
+          store(target, first_ ? sum : load(target) + sum);
+        }
+      }
+      return;
+    }
+    if (first_ && last_ && !split_) {
+      multiply(rows, small, kPitch, false);
+      return finish_tile(p_, range_.batch, row, col, rows, cols, small, kPitch);
+    }
+    const std::int64_t pitch = plan_.block_n * kPart;
+    Number* const sums = sums_ + (row - range_.row) * kPart * pitch + offset * kPart;
+    multiply(rows, sums, pitch, !first_);
+    if (last_ && !split_) finish_tile(p_, range_.batch, row, col, rows, cols, sums, pitch);
+  }
+
+  const Plan& plan_;
+  const Arguments<T>& p_;
+  const TaskRange& range_;
+  Number *packed_a_, *packed_b_, *sums_;
+  const Number* a_ = nullptr;
+  Panels<Sums, kIsComplex<T>> panels_ = {};
+  std::int64_t depth_ = 0;
+  bool first_ = true, last_ = true, split_;
+};
+
+// Adds up, in the order of k, what the tasks of one block of the result left, and stores it.
+template <class T>
+void add_partials(const Plan& plan, const Arguments<T>& p, const TaskRange& range, std::uint8_t* partials) {
+  using Number = NumberOf<T>;
+  const std::int64_t pitch = plan.block_n * kParts<T>;
+  const auto rows = static_cast<int>(range.row_end - range.row), cols = static_cast<int>(range.col_end - range.col);
+  auto* const sums = reinterpret_cast<Number*>(partials);
+  for (int i = 0; i < rows * kParts<T>; ++i) {
+    for (int split = 1; split < plan.splits; ++split) {
+      const auto* const other = reinterpret_cast<const Number*>(partials + split * plan.partial_bytes);
+      for (int j = 0; j < cols * kParts<T>; ++j) sums[i * pitch + j] += other[i * pitch + j];
+    }
+  }
+  finish_tile(p, range.batch, range.row, range.col, rows, cols, sums, pitch);
+}
+
+PMPP_INLINE void run_tasks(const Plan& plan, const Problem& problem, void* scratch, void* partials,
+                           std::int64_t task_begin, std::int64_t task_end) {
+  matmul::visit_dtype(
+      problem.dtype, [&]<class T>() __attribute__((always_inline)) {
+        constexpr int kTypeRows = kTileRows<T>;
+        static_assert(kTypeRows > 0);
+        const Arguments<T> p = matmul::make_arguments<T>(problem);
+        for (std::int64_t task = task_begin; task < task_end; ++task) {
+          const TaskRange range = matmul::task_range(plan, problem, task);
+          void* const partial =
+              plan.splits > 1 ? static_cast<std::uint8_t*>(partials) + task * plan.partial_bytes : nullptr;
+          Task<T>(plan, p, range, scratch, partial).run();
+        }
+      });
+}
+
+PMPP_INLINE void run_sums(const Plan& plan, const Problem& problem, void* partials) {
+  matmul::visit_dtype(
+      problem.dtype, [&]<class T>() __attribute__((always_inline)) {
+        const Arguments<T> p = matmul::make_arguments<T>(problem);
+        for (std::int64_t task = 0; task < plan.tasks; task += plan.splits) {
+          TaskRange range = matmul::task_range(plan, problem, task);
+          add_partials(plan, p, range, static_cast<std::uint8_t*>(partials) + task * plan.partial_bytes);
+        }
+      });
+}
+
+}  // namespace pmpp::PMPP_ISA

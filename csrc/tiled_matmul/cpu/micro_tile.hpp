@@ -1,0 +1,45 @@
+// Register tiles of the CPU kernels: selection divides the work by them, the kernels are compiled for them.
+#pragma once
+
+#include "csrc/common/cpu_isa.hpp"
+#include "csrc/common/dtype.hpp"
+
+namespace pmpp::matmul {
+
+// Elements of the result that a micro-kernel keeps in registers.
+struct MicroTile {
+  int rows, cols;
+};
+
+constexpr int vector_bytes(CpuIsa isa) { return isa == CpuIsa::kAvx512 ? 64 : isa == CpuIsa::kAvx2 ? 32 : 16; }
+
+constexpr bool is_complex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
+
+// Bytes of one number in a packed panel: 16-bit floats become float32; small integers stand in pairs of 16 bits, two
+// steps of k together.
+constexpr int packed_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+    case DType::kComplex128:
+    case DType::kInt64:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+// Steps of k in one packed number.
+constexpr int packed_steps(DType dtype) {
+  return dtype == DType::kUInt8 || dtype == DType::kInt8 || dtype == DType::kInt16 ? 2 : 1;
+}
+
+// 16 registers hold 6 x 2 accumulators, two of b and two of a; 32 hold 14 x 2. A 64-bit product of integers takes two
+// accumulators where the instruction set multiplies 32 bits at most. A complex number is two rows of a by two columns
+// of b.
+constexpr MicroTile micro_tile(CpuIsa isa, DType dtype) {
+  const int vectors = dtype == DType::kInt64 && isa == CpuIsa::kAvx2 ? 1 : 2;
+  const int parts = is_complex(dtype) ? 2 : 1;
+  return {(isa == CpuIsa::kAvx512 ? 14 : 6) / parts, vectors * vector_bytes(isa) / packed_bytes(dtype) / parts};
+}
+
+}  // namespace pmpp::matmul
