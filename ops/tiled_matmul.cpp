@@ -101,29 +101,40 @@ MatmulCall make_matmul_call(const MatmulBackend& backend, const at::Tensor& a, c
   call.problem.m = a.size(-2);
   call.problem.n = b.size(-1);
   call.problem.k = a.size(-1);
-  call.problem.a = {nullptr, a.stride(-2), a.stride(-1), batch_stride(a)};
-  call.problem.b = {nullptr, b.stride(-2), b.stride(-1), batch_stride(b)};
+  call.problem.a = {a.const_data_ptr(), a.stride(-2), a.stride(-1), batch_stride(a)};
+  call.problem.b = {b.const_data_ptr(), b.stride(-2), b.stride(-1), batch_stride(b)};
+  call.problem.d = {nullptr, call.problem.n, 1, a.dim() == 3 ? call.problem.m * call.problem.n : 0};
   call.problem.alpha = addend.alpha;
   if (addend.c != nullptr) {
     call.problem.c = expanded(*addend.c);
     call.problem.beta = addend.beta;
   }
-  const matmul::Algorithm asked = check_algorithm(algorithm);
+  call.asked = check_algorithm(algorithm);
   const DeviceFacts facts = backend.facts(a.device());
-  const std::optional<matmul::Plan> plan = matmul::select(call.problem, facts, asked);
+  const std::optional<matmul::Plan> plan = matmul::select(call.problem, facts, call.asked);
   if (!plan.has_value()) {
-    throw_unavailable_algorithm(kOp, matmul::algorithm_name(asked), a.scalar_type(), a.device(),
+    throw_unavailable_algorithm(kOp, matmul::algorithm_name(call.asked), a.scalar_type(), a.device(),
                                 tiled_matmul_algorithms(facts, a.scalar_type()));
   }
   call.plan = *plan;
   return call;
 }
 
-void run_matmul_into(const MatmulBackend& backend, MatmulCall& call, const at::Tensor& a, const at::Tensor& b,
-                     const at::Tensor& out) {
+void run_matmul(const MatmulBackend& backend, MatmulCall& call, const at::Tensor& result) {
+  call.problem.d.data = result.mutable_data_ptr();
+  backend.run(call.plan, call.problem, result.device());
+  count_matmul(call.plan);
+}
+
+void run_matmul_out(const MatmulBackend& backend, MatmulCall& call, const at::Tensor& a, const at::Tensor& b,
+                    const at::Tensor& out) {
   call.problem.a.data = a.const_data_ptr();
   call.problem.b.data = b.const_data_ptr();
   call.problem.d = {out.mutable_data_ptr(), out.stride(-2), out.stride(-1), batch_stride(out)};
+  const std::optional<matmul::Plan> plan = matmul::select(call.problem, backend.facts(out.device()), call.asked);
+  TORCH_CHECK(plan.has_value(), kOp, ": no plan of ", matmul::algorithm_name(call.asked), " for ",
+              matmul::to_string(call.problem));
+  call.plan = *plan;
   backend.run(call.plan, call.problem, out.device());
   count_matmul(call.plan);
 }
@@ -164,7 +175,7 @@ at::Tensor tiled_matmul(const MatmulBackend& backend, const at::Tensor& a, const
   if (!needs_kernel(a, b)) return at::zeros(shape, a.options());
   MatmulCall call = make_matmul_call(backend, a, b, algorithm);
   at::Tensor result = at::empty(shape, a.options());
-  run_matmul_into(backend, call, a, b, result);
+  run_matmul(backend, call, result);
   return result;
 }
 
@@ -178,7 +189,7 @@ at::Tensor& tiled_matmul_out(const MatmulBackend& backend, const at::Tensor& a, 
   }
   MatmulCall call = make_matmul_call(backend, a, b, algorithm);
   prepare_out(kOp, out, shape, a.scalar_type(), {{"a", a}, {"b", b}});
-  run_matmul_into(backend, call, a, b, out);
+  run_matmul_out(backend, call, a, b, out);
   return out;
 }
 
@@ -200,6 +211,62 @@ std::string tiled_matmul_plan(const MatmulBackend& backend, const at::Tensor& a,
   check_matmul_operands(a, b);
   if (!needs_kernel(a, b)) return "none: empty";
   return matmul::to_string(make_matmul_call(backend, a, b, algorithm).plan);
+}
+
+namespace {
+
+// alpha * (a @ b) + beta * c of matrices or batches of them; a dimension of size 1 is repeated along the batch and, in
+// c, along rows and columns.
+matmul::Problem batched_problem(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& c,
+                                const at::Scalar& alpha, const at::Scalar& beta, const at::Tensor& out) {
+  TORCH_CHECK(a.dim() == 3 && b.dim() == 3 && out.dim() == 3, kOp, ": expected batches of matrices");
+  check_same_device(kOp, {"a", a}, {"b", b});
+  const std::array<std::int64_t, 3> shape = {out.size(0), a.size(1), b.size(2)};
+  TORCH_CHECK(a.size(2) == b.size(1) && out.sizes() == c10::IntArrayRef(shape), kOp, ": shapes ", a.sizes(), ", ",
+              b.sizes(), " and ", out.sizes(), " do not fit");
+  const auto scalar = [](const at::Scalar& value) {
+    const auto z = value.toComplexDouble();
+    return matmul::Scalar{z.real(), z.imag(), value.isIntegral(true) ? value.toLong() : 0};
+  };
+  const auto operand = [&](const at::Tensor& tensor, std::int64_t rows, std::int64_t cols) {
+    const at::Tensor view = tensor.expand({shape[0], rows, cols});
+    return matmul::Operand{view.const_data_ptr(), view.stride(1), view.stride(2), view.stride(0)};
+  };
+  matmul::Problem problem;
+  problem.dtype = check_dtypes(a, b);
+  problem.batch = shape[0];
+  problem.m = shape[1];
+  problem.n = shape[2];
+  problem.k = a.size(2);
+  problem.a = operand(a, problem.m, problem.k);
+  problem.b = operand(b, problem.k, problem.n);
+  if (c.has_value()) problem.c = operand(*c, problem.m, problem.n);
+  problem.d = {out.mutable_data_ptr(), out.stride(1), out.stride(2), out.stride(0)};
+  problem.alpha = scalar(alpha);
+  problem.beta = scalar(beta);
+  return problem;
+}
+
+}  // namespace
+
+std::vector<std::string> tiled_matmul_plans(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
+                                            c10::string_view algorithm, const at::Tensor& out) {
+  std::vector<std::string> lines;
+  const matmul::Problem problem = batched_problem(a, b, std::nullopt, 1, 0, out);
+  for (const matmul::Plan& plan : matmul::plans(problem, backend.facts(a.device()), check_algorithm(algorithm))) {
+    lines.push_back(matmul::to_string(plan));
+  }
+  return lines;
+}
+
+void tiled_matmul_with_plan(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
+                            c10::string_view algorithm, std::int64_t index, const std::optional<at::Tensor>& c,
+                            const at::Scalar& alpha, const at::Scalar& beta, at::Tensor& out) {
+  const matmul::Problem problem = batched_problem(a, b, c, alpha, beta, out);
+  const std::vector<matmul::Plan> plans = matmul::plans(problem, backend.facts(a.device()), check_algorithm(algorithm));
+  TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(plans.size()), kOp, ": there are ", plans.size(),
+                    " plans of ", algorithm, ", and no number ", index);
+  backend.run(plans[index], problem, out.device());
 }
 
 std::vector<std::string> tiled_matmul_algorithms(const DeviceFacts& device, at::ScalarType dtype) {

@@ -24,7 +24,7 @@ void run(const matmul::Plan& plan, const matmul::Problem& problem, const c10::De
   if (plan.workspace_bytes > 0) {
     workspace = at::empty({plan.workspace_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
   }
-  const cudaError_t error = matmul::launch(plan, problem, workspace.defined() ? workspace.mutable_data_ptr() : nullptr,
+  const cudaError_t error = matmul::launch(plan, problem, facts(device), workspace.defined() ? workspace.mutable_data_ptr() : nullptr,
                                            c10::cuda::getCurrentCUDAStream(device.index()));
   TORCH_CHECK(error == cudaSuccess, "tiled_matmul: the kernel did not start: ", launch_failure(device, error),
               "\n  problem: ", matmul::to_string(problem), "\n  plan: ", matmul::to_string(plan));

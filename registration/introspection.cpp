@@ -2,6 +2,7 @@
 // serves every device.
 #include <torch/library.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,17 @@ std::string matmul_plan(const at::Tensor& a, const at::Tensor& b, c10::string_vi
   return tiled_matmul_plan(matmul_backend(a.device()), a, b, algorithm);
 }
 
+std::vector<std::string> matmul_plans(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm,
+                                      at::Tensor& out) {
+  return tiled_matmul_plans(matmul_backend(a.device()), a, b, algorithm, out);
+}
+
+void matmul_with_plan(const at::Tensor& a, const at::Tensor& b, c10::string_view algorithm, std::int64_t index,
+                      const std::optional<at::Tensor>& c, const at::Scalar& alpha, const at::Scalar& beta,
+                      at::Tensor& out) {
+  tiled_matmul_with_plan(matmul_backend(a.device()), a, b, algorithm, index, c, alpha, beta, out);
+}
+
 std::string transpose_plan(const at::Tensor& x, c10::string_view algorithm) {
   return padded_transpose_plan(transpose_backend(x.device()), x, algorithm);
 }
@@ -65,6 +77,8 @@ c10::Dict<std::string, std::int64_t> stats_dict() {
 
 TORCH_LIBRARY_IMPL(pmpp, CompositeExplicitAutograd, m) {
   m.impl("_tiled_matmul_plan", matmul_plan);
+  m.impl("_tiled_matmul_plans", matmul_plans);
+  m.impl("_tiled_matmul_with_plan", matmul_with_plan);
   m.impl("_padded_transpose_plan", transpose_plan);
 }
 

@@ -15,6 +15,9 @@ TORCH_LIBRARY(pmpp, m) {
   // What would run, without running it: for tests, benchmarks and `python -m torch_pmpp`.
   m.def("_algorithms(str op, Device device, ScalarType dtype) -> str[]");
   m.def("_tiled_matmul_plan(Tensor a, Tensor b, *, str algorithm=\"auto\") -> str");
+  m.def("_tiled_matmul_plans(Tensor a, Tensor b, str algorithm, *, Tensor(a!) out) -> str[]");
+  m.def("_tiled_matmul_with_plan(Tensor a, Tensor b, str algorithm, int index, *, Tensor? c=None, Scalar alpha=1, "
+        "Scalar beta=0, Tensor(a!) out) -> ()");
   m.def("_padded_transpose_plan(Tensor x, *, str algorithm=\"auto\") -> str");
 
   // What did run, and the switch that makes PyTorch's own functions run here.

@@ -30,7 +30,7 @@ cudaError_t pack(const Pack& pack, const DeviceFacts& device, cudaStream_t strea
   if (const cudaError_t error = launch(*plan, problem, nullptr, stream); error != cudaSuccess) return error;
 
   const std::int64_t lines = pack.rows * pack.batch;
-  if (pack.pitch == pack.cols || lines == 0) return cudaSuccess;
+  if (!pack.is_padding_zeroed || pack.pitch == pack.cols || lines == 0) return cudaSuccess;
   const auto size = static_cast<std::size_t>(pack.element_size);
   return cudaMemset2DAsync(static_cast<std::byte*>(pack.out) + pack.cols * pack.element_size, pack.pitch * size, 0,
                            (pack.pitch - pack.cols) * size, static_cast<std::size_t>(lines), stream);

@@ -8,9 +8,10 @@
 
 namespace pmpp::matmul {
 
-// Enqueues the plan on the stream of the current device and returns the launch's own error; never synchronises.
+// Enqueues the plan on the stream of the current device, of which `device` tells the facts, and returns the launch's own error; never synchronises.
 // `workspace` has plan.workspace_bytes bytes on that device. An empty result enqueues nothing.
-cudaError_t launch(const Plan& plan, const Problem& problem, void* workspace, cudaStream_t stream);
+cudaError_t launch(const Plan& plan, const Problem& problem, const DeviceFacts& device, void* workspace,
+                   cudaStream_t stream);
 
 // Instantiated once a dtype, in <dtype>.cu.
 template <class T>

@@ -37,6 +37,11 @@ struct Problem {
   Scalar alpha = scalar(1), beta = scalar(0);
 };
 
+// Bytes of the partial sums: float32 in the order [split][batch][m][n], without gaps.
+constexpr std::int64_t partial_bytes(const Problem& problem, int splits) {
+  return static_cast<std::int64_t>(sizeof(float)) * splits * problem.batch * problem.m * problem.n;
+}
+
 // One line, for messages.
 std::string to_string(const Problem& problem);
 
@@ -54,13 +59,21 @@ struct Arguments {
   Acc alpha, beta;
   bool scaled;  // alpha is not 1
 
-  // Writes one element of the result from its finished sum: the only rounding of the whole product.
-  PMPP_HOST_DEVICE void store(std::int64_t batch_index, std::int64_t row, std::int64_t col, Acc sum) const {
+  // The element of the result that a finished sum gives: the only rounding of the whole product.
+  PMPP_HOST_DEVICE T finish(std::int64_t batch_index, std::int64_t row, std::int64_t col, Acc sum) const {
     if (scaled) sum = scale(alpha, sum);
     if (c != nullptr) {
       sum = add(sum, scale(beta, widen(load(c + batch_index * c_batch + row * c_row + col * c_col))));
     }
-    pmpp::store(d + batch_index * d_batch + row * d_row + col * d_col, narrow<T>(sum));
+    return narrow<T>(sum);
+  }
+
+  PMPP_HOST_DEVICE T* d_at(std::int64_t batch_index, std::int64_t row, std::int64_t col) const {
+    return d + batch_index * d_batch + row * d_row + col * d_col;
+  }
+
+  PMPP_HOST_DEVICE void store(std::int64_t batch_index, std::int64_t row, std::int64_t col, Acc sum) const {
+    pmpp::store(d_at(batch_index, row, col), finish(batch_index, row, col, sum));
   }
 };
 

@@ -5,6 +5,7 @@
 
 #include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/config.hpp"
+#include "csrc/tiled_matmul/select_wgmma.hpp"
 
 namespace pmpp::matmul {
 namespace {
@@ -32,6 +33,10 @@ bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device) {
              device.shared_memory_per_block >= dynamic_tile_bytes(kTileWidth, element_size(dtype));
     case Algorithm::kTiledDynamic:
       return device.is_cuda && dynamic_tile_width(element_size(dtype), device) > 0;
+    case Algorithm::kMma:
+      return has_mma(dtype, device);
+    case Algorithm::kWgmma:
+      return wgmma_available(dtype, device);
     case Algorithm::kBlocked:
       return !device.is_cuda;
   }
@@ -43,6 +48,8 @@ bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device) {
 // already make 128 blocks, 192 us against 150 us.
 Algorithm fastest(const Problem& problem, const DeviceFacts& device) {
   if (!device.is_cuda) return Algorithm::kBlocked;
+  const bool small = std::max({problem.m, problem.n, problem.k}) < (std::int64_t{1} << 31);
+  if (device.compute_capability != 90 && small && has_mma(problem.dtype, device)) return Algorithm::kMma;
   const int width = dynamic_tile_width(element_size(problem.dtype), device);
   if (width == 0) return Algorithm::kNaive;
   // Each factor is bounded before the product is formed, which therefore cannot overflow.
@@ -82,6 +89,10 @@ const char* algorithm_name(Algorithm algorithm) {
       return "tiled";
     case Algorithm::kTiledDynamic:
       return "tiled_dynamic";
+    case Algorithm::kMma:
+      return "mma";
+    case Algorithm::kWgmma:
+      return "wgmma";
     case Algorithm::kBlocked:
       return "blocked";
   }
@@ -102,6 +113,13 @@ std::string to_string(const Plan& plan) {
   if (plan.is_cuda) {
     out << " grid " << plan.grid[0] << "x" << plan.grid[1] << "x" << plan.grid[2] << " block " << plan.block[0] << "x"
         << plan.block[1] << " shared " << plan.dynamic_shared_bytes;
+    if (plan.stages > 0) out << " config " << plan.config << " stages " << plan.stages;
+    if (plan.cluster > 1) out << " cluster " << plan.cluster;
+    if (plan.splits > 1) out << " splits " << plan.splits << " of " << plan.split_k;
+    if (plan.is_a_packed) out << " a packed";
+    if (plan.is_b_packed) out << " b packed";
+    if (plan.is_a_realigned) out << " a realigned";
+    if (plan.is_b_realigned) out << " b realigned";
   } else {
     out << " tasks " << plan.tasks;
   }
@@ -109,6 +127,10 @@ std::string to_string(const Plan& plan) {
 }
 
 std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Algorithm asked) {
+  if (asked == Algorithm::kAuto && available(Algorithm::kWgmma, problem.dtype, device)) {
+    // None where a size does not fit its coordinates.
+    if (std::optional<Plan> plan = wgmma_plan(problem, device)) return plan;
+  }
   if (asked == Algorithm::kAuto) asked = fastest(problem, device);
   if (!available(asked, problem.dtype, device)) return std::nullopt;
 
@@ -137,6 +159,10 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
       plan.dynamic_shared_bytes = dynamic_tile_bytes(width, bytes);
       return plan;
     }
+    case Algorithm::kMma:
+      return mma_plan(problem, device);
+    case Algorithm::kWgmma:
+      return wgmma_plan(problem, device);
     case Algorithm::kBlocked:
       visit_dtype(problem.dtype, [&]<class T>() {
         using Tile = BlockedTile<AccumulatorOf<T>>;
@@ -145,6 +171,13 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
       return plan;
   }
   return std::nullopt;
+}
+
+std::vector<Plan> plans(const Problem& problem, const DeviceFacts& device, Algorithm asked) {
+  if (asked == Algorithm::kMma) return mma_plans(problem, device);
+  if (asked == Algorithm::kWgmma) return wgmma_plans(problem, device);
+  const std::optional<Plan> plan = select(problem, device, asked);
+  return plan.has_value() ? std::vector<Plan>{*plan} : std::vector<Plan>{};
 }
 
 std::vector<Algorithm> algorithms(DType dtype, const DeviceFacts& device) {

@@ -13,10 +13,11 @@
 namespace pmpp::matmul {
 
 // The steps of the ladder; kAuto asks for the fastest.
-enum class Algorithm : std::uint8_t { kAuto, kNaive, kTiled, kTiledDynamic, kBlocked };
+enum class Algorithm : std::uint8_t { kAuto, kNaive, kTiled, kTiledDynamic, kMma, kWgmma, kBlocked };
 
 inline constexpr Algorithm kAllAlgorithms[] = {Algorithm::kAuto, Algorithm::kNaive, Algorithm::kTiled,
-                                               Algorithm::kTiledDynamic, Algorithm::kBlocked};
+                                               Algorithm::kTiledDynamic, Algorithm::kMma, Algorithm::kWgmma,
+                                               Algorithm::kBlocked};
 
 const char* algorithm_name(Algorithm algorithm);
 std::optional<Algorithm> parse_algorithm(std::string_view name);
@@ -30,14 +31,35 @@ struct Plan {
   int block[2] = {0, 0};                   // CUDA: threads along n and m
   int dynamic_shared_bytes = 0;
   std::int64_t workspace_bytes = 0;
-  std::int64_t tasks = 0;  // CPU: independent pieces of work
+  int config = 0;            // mma, wgmma: the row of its table of tiles
+  int stages = 0;            // mma, wgmma: steps of k in shared memory at once
+  int splits = 1;            // pieces of k, each summed by blocks of its own
+  std::int64_t split_k = 0;  // k of a piece but the last, a multiple of tile_k
+  int cluster = 1;           // wgmma: blocks that share operands
+  // wgmma: an operand that TMA cannot address is copied first, or brought in by way of registers.
+  bool is_a_packed = false, is_b_packed = false;
+  bool is_a_realigned = false, is_b_realigned = false;
+  std::int64_t tasks = 0;                         // CPU: independent pieces of work
 };
 
-// One line, e.g. "tiled 16x16x16 grid 64x64x1 block 16x16 shared 0".
+// One line, e.g. "tiled 16x16x16 grid 64x64x1 block 16x16 shared 0", or with what only some algorithms have,
+// "mma 128x128x32 grid 64x1x1 block 128x1 shared 65536 config 1 stages 4 splits 2 of 2048".
 std::string to_string(const Plan& plan);
 
 // Pure. Empty when the device cannot run the asked algorithm.
 std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Algorithm asked);
+
+// The choice of mma for a problem: a tile and how often k is split. Empty where the device or the dtype has no mma.
+std::optional<Plan> mma_plan(const Problem& problem, const DeviceFacts& device);
+
+// Every plan of mma that can run the problem, for tests: each tile, with k whole and, where it is long enough, in two
+// and three pieces.
+std::vector<Plan> mma_plans(const Problem& problem, const DeviceFacts& device);
+
+// Whether the device runs mma for the dtype: sm_80 or later, float16 or bfloat16.
+bool has_mma(DType dtype, const DeviceFacts& device);
+// Every plan of the algorithm that can run the problem, of which select picks one. For tests and measurements.
+std::vector<Plan> plans(const Problem& problem, const DeviceFacts& device, Algorithm asked);
 
 // The algorithms that run this dtype on this device, in the order of the ladder, without kAuto.
 std::vector<Algorithm> algorithms(DType dtype, const DeviceFacts& device);

@@ -54,7 +54,7 @@ Execute on_cuda(const Variant& variant) {
     problem.b.data = b.at(data.b.offset_bytes());
     problem.c.data = c.at(data.c.offset_bytes());
     problem.d.data = d.at(data.d.offset_bytes());
-    PMPP_ASSERT_CUDA(matmul::launch(*plan, problem, workspace.at(0), nullptr)) << to_string(problem);
+    PMPP_ASSERT_CUDA(matmul::launch(*plan, problem, test::current_device_facts(), workspace.at(0), nullptr)) << to_string(problem);
     PMPP_ASSERT_CUDA(cudaDeviceSynchronize()) << to_string(*plan) << " " << to_string(problem);
     d.read(data.d.storage);
   };
@@ -116,7 +116,7 @@ TEST_P(CudaMatmulLaunch, OneBlockStridesOverEverything) {
       problem.a.data = a.at(data.a.offset_bytes());
       problem.b.data = b.at(data.b.offset_bytes());
       problem.d.data = d.at(data.d.offset_bytes());
-      PMPP_ASSERT_CUDA(matmul::launch(*plan, problem, nullptr, nullptr));
+      PMPP_ASSERT_CUDA(matmul::launch(*plan, problem, test::current_device_facts(), nullptr, nullptr));
       PMPP_ASSERT_CUDA(cudaDeviceSynchronize());
       d.read(data.d.storage);
     };
@@ -138,7 +138,7 @@ TEST_P(CudaMatmulLaunch, ElementsBeyond32BitOffsets) {
   const Problem problem = FarMatmul::problem(base);
   const auto plan = matmul::select(problem, facts_for(GetParam()), GetParam().algorithm);
   ASSERT_TRUE(plan);
-  PMPP_ASSERT_CUDA(matmul::launch(*plan, problem, nullptr, nullptr));
+  PMPP_ASSERT_CUDA(matmul::launch(*plan, problem, test::current_device_facts(), nullptr, nullptr));
   PMPP_ASSERT_CUDA(cudaDeviceSynchronize());
   for (const auto& [offset, expected] : FarMatmul::kOutputs) {
     std::int8_t actual = 0;
@@ -163,7 +163,7 @@ TEST_P(CudaMatmulLaunch, IsCapturedOnItsStream) {
     cudaGraphExec_t executable = nullptr;
     PMPP_ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     PMPP_ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    PMPP_ASSERT_CUDA(matmul::launch(*plan, problem, nullptr, stream));
+    PMPP_ASSERT_CUDA(matmul::launch(*plan, problem, test::current_device_facts(), nullptr, stream));
     PMPP_ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
     std::size_t nodes = 0;
     PMPP_ASSERT_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
@@ -190,7 +190,7 @@ TEST_F(CudaMatmulErrors, ACpuPlanIsRefused) {
   const Problem problem = data.problem();
   const auto plan = matmul::select(problem, cpu_facts(1), Algorithm::kNaive);
   ASSERT_TRUE(plan);
-  EXPECT_EQ(matmul::launch(*plan, problem, nullptr, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(matmul::launch(*plan, problem, test::current_device_facts(), nullptr, nullptr), cudaErrorInvalidValue);
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
   check(on_cuda(kFullVariants[0]), MatmulCase{DType::kFloat32, 5, 6, 7});
 }

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <random>
@@ -33,12 +35,22 @@ struct MatmulCase {
   Fill fill = Fill::kSmallIntegers;
   BatchLayout a_batch = BatchLayout::kPacked, b_batch = BatchLayout::kPacked, c_batch = BatchLayout::kPacked,
               d_batch = BatchLayout::kPacked;
-  int guard = 3;       // elements on either side of d
-  int odd_offset = 0;  // elements in front of a, b and c, which take their base off its alignment
+  int guard = 3;                        // elements on either side of d
+  int odd_offset = 0;                   // elements in front of a, b and c, which take their base off its alignment
+  int a_offset = 0, b_offset = 0;       // more of them, in front of a and b alone
+  int a_pad = 0, b_pad = 0, d_pad = 0;  // elements between the lines of a, b and d
 };
 
-inline Buffer random_buffer(const MatmulCase& spec, const Strided& view, std::mt19937_64& random) {
-  Buffer buffer(element_size(spec.dtype), view, spec.odd_offset, Buffer::kPoison);
+// The same view with lines further apart.
+inline Strided with_pad(Strided view, int pad) {
+  std::int64_t& pitch = std::abs(view.row_stride) >= std::abs(view.col_stride) ? view.row_stride : view.col_stride;
+  pitch += pitch < 0 ? -pad : pad;
+  view.batch_stride += (view.batch_stride < 0 ? -pad : pad) * std::max(view.rows, view.cols);
+  return view;
+}
+
+inline Buffer random_buffer(const MatmulCase& spec, const Strided& view, std::mt19937_64& random, int offset = 0) {
+  Buffer buffer(element_size(spec.dtype), view, spec.odd_offset + offset, Buffer::kPoison);
   const auto real = [&] {
     switch (spec.fill) {
       case Fill::kSmallIntegers:
@@ -70,12 +82,15 @@ struct MatmulData {
 
   explicit MatmulData(const MatmulCase& asked) : spec(asked) {
     std::mt19937_64 random(static_cast<std::uint64_t>(1000003 * spec.m + 1009 * spec.n + spec.k));
-    a = random_buffer(spec, strided(spec.a, spec.m, spec.k, spec.batch, spec.a_batch), random);
-    b = random_buffer(spec, strided(spec.b, spec.k, spec.n, spec.batch, spec.b_batch), random);
+    a = random_buffer(spec, with_pad(strided(spec.a, spec.m, spec.k, spec.batch, spec.a_batch), spec.a_pad), random,
+                      spec.a_offset);
+    b = random_buffer(spec, with_pad(strided(spec.b, spec.k, spec.n, spec.batch, spec.b_batch), spec.b_pad), random,
+                      spec.b_offset);
     if (spec.c) {
       c = random_buffer(spec, strided(*spec.c, spec.m, spec.n, spec.batch, spec.c_batch), random);
     }
-    d = Buffer(element_size(spec.dtype), strided(spec.d, spec.m, spec.n, spec.batch, spec.d_batch), spec.guard,
+    d = Buffer(element_size(spec.dtype),
+               with_pad(strided(spec.d, spec.m, spec.n, spec.batch, spec.d_batch), spec.d_pad), spec.guard,
                Buffer::kGuard);
   }
 

@@ -47,11 +47,10 @@ void expect_launchable(const Plan& plan, const DeviceFacts& device) {
 }
 
 TEST(MatmulNames, RoundTripAndAreThoseOfTheContract) {
-  const std::pair<Algorithm, const char*> expected[] = {{Algorithm::kAuto, "auto"},
-                                                        {Algorithm::kNaive, "naive"},
-                                                        {Algorithm::kTiled, "tiled"},
-                                                        {Algorithm::kTiledDynamic, "tiled_dynamic"},
-                                                        {Algorithm::kBlocked, "blocked"}};
+  const std::pair<Algorithm, const char*> expected[] = {
+      {Algorithm::kAuto, "auto"},   {Algorithm::kNaive, "naive"},
+      {Algorithm::kTiled, "tiled"}, {Algorithm::kTiledDynamic, "tiled_dynamic"},
+      {Algorithm::kMma, "mma"},     {Algorithm::kBlocked, "blocked"}};
   for (const auto& [algorithm, name] : expected) {
     EXPECT_STREQ(algorithm_name(algorithm), name);
     EXPECT_EQ(parse_algorithm(name), algorithm);
@@ -66,8 +65,9 @@ TEST(MatmulNames, UnknownOnesParseToNothing) {
 
 TEST(MatmulAlgorithms, ListTheLadderInOrder) {
   for (const DType dtype : kAllDTypes) {
-    EXPECT_EQ(algorithms(dtype, h200_facts()), std::vector<Algorithm>(std::begin(kCudaLadder), std::end(kCudaLadder)))
-        << dtype_name(dtype);
+    std::vector<Algorithm> cuda(std::begin(kCudaLadder), std::end(kCudaLadder));
+    if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) cuda.push_back(Algorithm::kMma);
+    EXPECT_EQ(algorithms(dtype, h200_facts()), cuda) << dtype_name(dtype);
     EXPECT_EQ(algorithms(dtype, cpu_facts(4)), std::vector<Algorithm>(std::begin(kCpuLadder), std::end(kCpuLadder)))
         << dtype_name(dtype);
   }
@@ -82,7 +82,7 @@ TEST(MatmulAlgorithms, AgreeWithSelect) {
     for (const DType dtype : kAllDTypes) {
       const std::vector<Algorithm> listed = algorithms(dtype, device);
       for (const Algorithm algorithm :
-           {Algorithm::kNaive, Algorithm::kTiled, Algorithm::kTiledDynamic, Algorithm::kBlocked}) {
+           {Algorithm::kNaive, Algorithm::kTiled, Algorithm::kTiledDynamic, Algorithm::kMma, Algorithm::kBlocked}) {
         const bool expected = std::find(listed.begin(), listed.end(), algorithm) != listed.end();
         const auto plan = select(problem_of(33, 34, 35, dtype), device, algorithm);
         EXPECT_EQ(plan.has_value(), expected) << algorithm_name(algorithm) << " " << dtype_name(dtype);

@@ -1,0 +1,130 @@
+#include "csrc/tiled_matmul/launch_wgmma.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "csrc/common/int_math.hpp"
+#include "csrc/padded_transpose/pack.hpp"
+#include "csrc/tiled_matmul/reduce.hpp"
+#include "csrc/tiled_matmul/select_wgmma.hpp"
+#include "csrc/tiled_matmul/wgmma.cuh"
+#include "csrc/tma/tensor_map.hpp"
+
+namespace pmpp::matmul {
+namespace {
+
+// Rows of tiles that are walked together. H200, 8192 x 8192 x 8192: 16 rows .86-.97 of cuBLAS, 8 rows the same within
+// the noise.
+constexpr int kGroup = 8;
+
+// Copies an operand that TMA cannot address to `to`, in the order in which it lies.
+cudaError_t pack_operand(const Problem& p, const Operand& operand, const OperandView& view, std::int64_t lines,
+                         std::int64_t line_stride, std::int64_t k_stride, const DeviceFacts& device, void* to,
+                         cudaStream_t stream) {
+  transposition::Pack pack;
+  pack.element_size = 2;
+  pack.rows = view.is_mn_major ? p.k : lines;
+  pack.cols = view.is_mn_major ? lines : p.k;
+  pack.batch = view.is_batched ? p.batch : 1;
+  pack.in = operand.data;
+  pack.in_row_stride = view.is_mn_major ? k_stride : line_stride;
+  pack.in_col_stride = view.is_mn_major ? line_stride : k_stride;
+  pack.in_batch_stride = operand.batch_stride;
+  pack.out = to;
+  pack.pitch = view.pitch;
+  pack.is_padding_zeroed = false;  // TMA knows where the rows end
+  return transposition::pack(pack, device, stream);
+}
+
+cudaError_t encode_operand(CUtensorMap* map, const Problem& p, const void* data, const OperandView& view,
+                           std::int64_t lines, int box_lines) {
+  tma::MatrixMap matrix;
+  matrix.dtype = p.dtype;
+  matrix.data = data;
+  matrix.length = view.is_mn_major ? lines : p.k;
+  matrix.lines = view.is_mn_major ? p.k : lines;
+  matrix.batch = view.is_batched ? p.batch : 1;
+  matrix.pitch = view.pitch;
+  matrix.batch_pitch = view.batch_pitch;
+  matrix.box_lines = view.is_mn_major ? kWgmmaK : box_lines;
+  return tma::encode(map, matrix);
+}
+
+cudaError_t encode_result(CUtensorMap* map, const Problem& p) {
+  tma::MatrixMap matrix;
+  matrix.dtype = p.dtype;
+  matrix.data = p.d.data;
+  matrix.length = p.n;
+  matrix.lines = p.m;
+  matrix.batch = p.batch;
+  matrix.pitch = p.m == 1 ? round_up(p.n, 8) : p.d.row_stride;
+  matrix.batch_pitch = p.batch == 1 ? matrix.pitch : p.d.batch_stride;
+  return tma::encode(map, matrix);
+}
+
+template <class T>
+cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceFacts& device, std::byte* workspace,
+                               cudaStream_t stream) {
+  const WgmmaTile& tile = kWgmmaTiles[plan.config];
+  const OperandView a = view_a(p), b = view_b(p);
+  const WgmmaWorkspace offsets = wgmma_workspace(p, plan);
+  const void* a_data = p.a.data;
+  const void* b_data = p.b.data;
+  cudaError_t error = cudaSuccess;
+  if (plan.is_a_packed) {
+    void* const to = workspace + offsets.packed_a;
+    error = pack_operand(p, p.a, a, p.m, p.a.row_stride, p.a.col_stride, device, to, stream);
+    a_data = to;
+  }
+  if (error == cudaSuccess && plan.is_b_packed) {
+    void* const to = workspace + offsets.packed_b;
+    error = pack_operand(p, p.b, b, p.n, p.b.col_stride, p.b.row_stride, device, to, stream);
+    b_data = to;
+  }
+  if (error != cudaSuccess) return error;
+
+  WgmmaArguments<T> arguments = {};
+  arguments.problem = make_arguments<T>(p);
+  if (!plan.is_a_realigned) error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m);
+  if (error == cudaSuccess && !plan.is_b_realigned) error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n / std::max(tile.cluster, 1));
+  WgmmaSchedule& s = arguments.schedule;
+  const bool has_partial = plan.splits > 1 && !splits_in_cluster(tile);
+  s.store_by_tma = plan.splits == 1 && stores_by_tma(p);
+  if (error == cudaSuccess && s.store_by_tma) error = encode_result(&arguments.d, p);
+  if (error != cudaSuccess) return error;
+  s.row_tiles = static_cast<std::int32_t>(round_up(ceil_div(p.m, tile.m), std::max(tile.cluster, 1)));
+  s.col_tiles = static_cast<std::int32_t>(ceil_div(p.n, tile.n));
+  s.splits = plan.splits;
+  s.batch = static_cast<std::int32_t>(p.batch);
+  s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, kWgmmaK));
+  s.split_blocks = static_cast<std::int32_t>(plan.split_k / kWgmmaK);
+  s.group = kGroup;
+  s.a_realigned = plan.is_a_realigned;
+  s.b_realigned = plan.is_b_realigned;
+  s.a_batched = a.is_batched;
+  s.b_batched = b.is_batched;
+  s.partial = has_partial ? reinterpret_cast<float*>(workspace) : nullptr;
+
+  if (a.is_mn_major) {
+    error = b.is_mn_major ? launch_wgmma_layout<T, true, true>(plan, arguments, stream)
+                          : launch_wgmma_layout<T, true, false>(plan, arguments, stream);
+  } else {
+    error = b.is_mn_major ? launch_wgmma_layout<T, false, true>(plan, arguments, stream)
+                          : launch_wgmma_layout<T, false, false>(plan, arguments, stream);
+  }
+  if (error != cudaSuccess || !has_partial) return error;
+  return launch_reduce(p, s.partial, plan.splits, true, stream);
+}
+
+}  // namespace
+
+cudaError_t launch_wgmma(const Plan& plan, const Problem& problem, const DeviceFacts& device, void* workspace,
+                         cudaStream_t stream) {
+  if (plan.config < 0 || plan.config >= kWgmmaTileCount) return cudaErrorInvalidValue;
+  const Problem p = wgmma_problem(problem);
+  auto* const bytes = static_cast<std::byte*>(workspace);
+  return p.dtype == DType::kFloat16 ? launch_typed_wgmma<Float16>(plan, p, device, bytes, stream)
+                                    : launch_typed_wgmma<BFloat16>(plan, p, device, bytes, stream);
+}
+
+}  // namespace pmpp::matmul

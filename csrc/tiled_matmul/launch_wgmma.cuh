@@ -1,0 +1,58 @@
+// Starts the wgmma kernel of one dtype and one pair of layouts. Included by one .cu file each, so that they compile side
+// by side.
+#pragma once
+
+#include <atomic>
+#include <utility>
+
+#include "csrc/tiled_matmul/launch_wgmma.hpp"
+#include "csrc/tiled_matmul/wgmma.cuh"
+
+namespace pmpp::matmul {
+
+// Allows a block more than 48 KiB of shared memory, once a kernel and device.
+template <class T, int kConfig, bool kTransA, bool kTransB>
+cudaError_t allow_shared_memory() {
+  static std::atomic<std::uint64_t> done{0};  // a bit for each device
+  int device = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
+  if ((done.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
+  const cudaError_t error =
+      cudaFuncSetAttribute(tiled_matmul_wgmma_kernel<T, kConfig, kTransA, kTransB>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, wgmma_shared_bytes(kWgmmaTiles[kConfig]));
+  if (error == cudaSuccess) done.fetch_or(bit, std::memory_order_relaxed);
+  return error;
+}
+
+template <class T, int kConfig, bool kTransA, bool kTransB>
+cudaError_t launch_wgmma_tile(const Plan& plan, const WgmmaArguments<T>& arguments, cudaStream_t stream) {
+  if (const cudaError_t error = allow_shared_memory<T, kConfig, kTransA, kTransB>(); error != cudaSuccess) return error;
+  cudaLaunchAttribute attributes[2] = {};
+  // The kernel waits for its predecessor itself, after it has set up its barriers.
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(plan.grid[0]));
+  config.blockDim = dim3(plan.block[0]);
+  config.dynamicSmemBytes = plan.dynamic_shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = plan.cluster > 1 ? 2 : 1;
+  return cudaLaunchKernelEx(&config, tiled_matmul_wgmma_kernel<T, kConfig, kTransA, kTransB>, arguments);
+}
+
+template <class T, bool kTransA, bool kTransB>
+cudaError_t launch_wgmma_layout(const Plan& plan, const WgmmaArguments<T>& arguments, cudaStream_t stream) {
+  cudaError_t error = cudaErrorInvalidValue;
+  [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+    (void)((plan.config == static_cast<int>(kIndex) &&
+            (error = launch_wgmma_tile<T, static_cast<int>(kIndex), kTransA, kTransB>(plan, arguments, stream), true)) ||
+           ...);
+  }(std::make_index_sequence<kWgmmaTileCount>());
+  return error;
+}
+
+}  // namespace pmpp::matmul

@@ -1,0 +1,3 @@
+#include "csrc/tiled_matmul/mma_instantiate.cuh"
+
+template cudaError_t pmpp::matmul::launch_mma_typed<pmpp::BFloat16>(const Plan&, const Problem&, float*, cudaStream_t);

@@ -1,0 +1,103 @@
+// reduce: the sum over the splits of k, and the epilogue. Bound by the bytes of the partial sums.
+//
+// Tiling: the results of all batches are one line of batch * m * n elements. A block of kReduceThreads threads owns
+// kReduceElements of each thread, which are neighbours where every split starts at a multiple of 16 bytes (kVector):
+// then each is one 16-byte read a split, and one 8-byte write where the four lie so in d. Otherwise they are
+// kReduceThreads apart, so that the reads of a warp are still whole lines. No barriers.
+// Order: a thread adds the splits one after another, the same in every run. Reads of kReduceInFlight splits leave
+// before the first is added.
+// Preconditions: blockDim.x = kReduceThreads, one block for each piece of the line.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "csrc/ptx/hopper.cuh"
+#include "csrc/tiled_matmul/index.cuh"
+#include "csrc/tiled_matmul/problem.hpp"
+
+namespace pmpp::matmul {
+
+inline constexpr int kReduceThreads = 128;
+inline constexpr int kReduceElements = 4;
+inline constexpr int kReduceInFlight = 8;
+
+struct Place {
+  std::int64_t batch, row, col;
+};
+
+template <class T>
+__device__ __forceinline__ Place place_of(const Arguments<T>& p, std::int64_t index) {
+  const std::int64_t line = divide(index, p.n);
+  const std::int64_t batch = divide(line, p.m);
+  return {batch, line - batch * p.m, index - line * p.n};
+}
+
+template <class T, bool kVector>
+__global__ void __launch_bounds__(kReduceThreads)
+    tiled_matmul_reduce_kernel(const Arguments<T> p, const float* __restrict__ partial, int splits) {
+#if __CUDA_ARCH__ >= 900
+  ptx::griddepcontrol_wait();
+#endif
+  constexpr int kStep = kVector ? 1 : kReduceThreads;
+  const std::int64_t total = p.batch * p.m * p.n;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (kReduceThreads * kReduceElements) +
+                             threadIdx.x * (kVector ? kReduceElements : 1);
+  float sum[kReduceElements] = {};
+  for (int split0 = 0; split0 < splits; split0 += kReduceInFlight) {
+    float term[kReduceInFlight][kReduceElements];
+#pragma unroll
+    for (int s = 0; s < kReduceInFlight; ++s) {
+      const float* const at = partial + (split0 + s) * total + first;
+      const bool present = split0 + s < splits;
+      if constexpr (kVector) {
+        if (present && first < total) {
+          const float4 value = __ldcs(reinterpret_cast<const float4*>(at));
+          memcpy(term[s], &value, sizeof(value));
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < kReduceElements; ++i) {
+          if (present && first + i * kStep < total) term[s][i] = __ldcs(at + i * kStep);
+        }
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < kReduceInFlight; ++s) {
+      if (split0 + s < splits) {
+#pragma unroll
+        for (int i = 0; i < kReduceElements; ++i) sum[i] += term[s][i];
+      }
+    }
+  }
+
+  if constexpr (kVector) {
+    if (first >= total) return;
+    const Place place = place_of(p, first);
+    T* const d = p.d_at(place.batch, place.row, place.col);
+    const bool together = p.n % kReduceElements == 0 && p.d_col == 1 &&
+                          reinterpret_cast<std::uintptr_t>(d) % (kReduceElements * sizeof(T)) == 0;
+    if (together) {
+      T result[kReduceElements];
+#pragma unroll
+      for (int i = 0; i < kReduceElements; ++i) {
+        result[i] = p.finish(place.batch, place.row, place.col + i, sum[i]);
+      }
+      uint2 word;
+      static_assert(sizeof(word) == sizeof(result));
+      memcpy(&word, result, sizeof(word));
+      *reinterpret_cast<uint2*>(d) = word;
+      return;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kReduceElements; ++i) {
+    const std::int64_t index = first + i * kStep;
+    if (index < total) {
+      const Place place = place_of(p, index);
+      p.store(place.batch, place.row, place.col, sum[i]);
+    }
+  }
+}
+
+}  // namespace pmpp::matmul

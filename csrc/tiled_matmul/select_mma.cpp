@@ -1,0 +1,128 @@
+// The choice of a tile of mma, and of how often k is split.
+#include <algorithm>
+
+#include "csrc/common/int_math.hpp"
+#include "csrc/tiled_matmul/mma.hpp"
+#include "csrc/tiled_matmul/select.hpp"
+
+namespace pmpp::matmul {
+namespace {
+
+// Speed of a multiprocessor at a tile, relative to the first. An estimate from the bytes that a warp reads from shared
+// memory for a product, not a measurement.
+constexpr double kSpeed[kMmaConfigs] = {1.0, 0.97, 0.7, 0.45, 0.75, 0.5};
+
+// Filling the stages and writing the tile cost about as much as this much of k.
+constexpr double kFixedK = 256;
+
+// Adding up the partial sums: a launch, and 8 bytes of traffic for each, written and read; in products of one
+// multiprocessor, which does some 1.5 million in a microsecond. Estimates for an H200.
+constexpr double kReduceProducts = 4.5e6;
+constexpr double kProductsPerPartial = 4;
+
+// Pieces of k are no shorter than this: below it, filling the stages takes the larger part of a piece.
+constexpr std::int64_t kShortestSplit = 512;
+
+bool fits(const MmaTile& tile, const DeviceFacts& device) {
+  return tile.threads() <= device.max_threads_per_block && tile.shared_bytes() <= device.shared_memory_opt_in;
+}
+
+bool reads(const MmaTile& tile, const Problem& p) {
+  return !tile.async || (is_mma_async(mma_a(p), p.batch) && is_mma_async(mma_b(p), p.batch));
+}
+
+// Tiles of all batches; kMaxGridX where there are more.
+std::int64_t tiles_of(const MmaTile& tile, const Problem& p) {
+  std::int64_t tiles = 1;
+  for (const std::int64_t count : {ceil_div(p.m, tile.m), ceil_div(p.n, tile.n), p.batch}) {
+    if (count > kMaxGridX / std::max<std::int64_t>(tiles, 1)) return kMaxGridX;
+    tiles *= count;
+  }
+  return tiles;
+}
+
+// k of each piece; the last has the rest. Rounding up to whole steps may leave fewer pieces than asked.
+std::int64_t split_length(const MmaTile& tile, std::int64_t k, int splits) {
+  return round_up(ceil_div(k, splits), tile.k);
+}
+
+Plan plan_of(int config, const Problem& p, int splits) {
+  const MmaTile& tile = kMmaTiles[config];
+  Plan plan;
+  plan.algorithm = Algorithm::kMma;
+  plan.is_cuda = true;
+  plan.tile_m = tile.m;
+  plan.tile_n = tile.n;
+  plan.tile_k = tile.k;
+  plan.block[0] = tile.threads();
+  plan.block[1] = 1;
+  plan.dynamic_shared_bytes = tile.shared_bytes();
+  plan.config = config;
+  plan.stages = tile.stages;
+  plan.split_k = splits == 1 || p.k == 0 ? p.k : split_length(tile, p.k, splits);
+  plan.splits = splits == 1 || p.k == 0 ? 1 : static_cast<int>(ceil_div(p.k, plan.split_k));
+  // All blocks lie on x; beyond its limit they stride on.
+  const std::int64_t tiles = tiles_of(tile, p);
+  plan.grid[0] = tiles > kMaxGridX / plan.splits ? kMaxGridX : tiles * plan.splits;
+  plan.grid[1] = plan.grid[2] = 1;
+  if (plan.splits > 1) plan.workspace_bytes = partial_bytes(p, plan.splits);
+  return plan;
+}
+
+// Products that the busiest multiprocessor has to do, as if at full speed: whole tiles, in waves.
+double cost(const Plan& plan, const Problem& p, const DeviceFacts& device) {
+  const MmaTile& tile = kMmaTiles[plan.config];
+  const auto waves = static_cast<double>(ceil_div(plan.grid[0], std::max(device.sm_count, 1)));
+  const double k = static_cast<double>(std::min(plan.split_k, p.k)) + kFixedK;
+  const double products = waves * tile.m * tile.n * k / kSpeed[plan.config];
+  if (plan.splits == 1) return products;
+  const double partials = static_cast<double>(plan.workspace_bytes) / 4;
+  return products + kReduceProducts + kProductsPerPartial * partials;
+}
+
+}  // namespace
+
+bool is_mma_async(const MmaOperand& operand, std::int64_t batch) {
+  constexpr std::int64_t kPiece = 8;
+  return is_aligned(operand.data, 16) && operand.unit_stride() == 1 && operand.pitch() % kPiece == 0 &&
+         (batch == 1 || operand.batch_stride % kPiece == 0);
+}
+
+bool has_mma(DType dtype, const DeviceFacts& device) {
+  return device.is_cuda && device.compute_capability >= 80 && (dtype == DType::kFloat16 || dtype == DType::kBFloat16) &&
+         std::all_of(std::begin(kMmaTiles), std::end(kMmaTiles),
+                     [&](const MmaTile& tile) { return fits(tile, device); });
+}
+
+// The tile and the number of pieces of k with the least cost. k is split only where the tiles leave half of the
+// multiprocessors idle, into as many pieces as still run at once.
+std::optional<Plan> mma_plan(const Problem& problem, const DeviceFacts& device) {
+  if (!has_mma(problem.dtype, device)) return std::nullopt;
+  std::optional<Plan> best;
+  for (int config = 0; config < kMmaConfigs; ++config) {
+    const MmaTile& tile = kMmaTiles[config];
+    if (!reads(tile, problem)) continue;
+    const std::int64_t tiles = std::max<std::int64_t>(tiles_of(tile, problem), 1);
+    const std::int64_t most = std::min(device.sm_count / tiles, problem.k / kShortestSplit);
+    for (int splits = 1; splits <= std::max<std::int64_t>(most, 1); ++splits) {
+      const Plan plan = plan_of(config, problem, splits);
+      if (!best || cost(plan, problem, device) < cost(*best, problem, device)) best = plan;
+    }
+  }
+  return best;
+}
+
+std::vector<Plan> mma_plans(const Problem& problem, const DeviceFacts& device) {
+  std::vector<Plan> plans;
+  if (!has_mma(problem.dtype, device)) return plans;
+  for (int config = 0; config < kMmaConfigs; ++config) {
+    if (!reads(kMmaTiles[config], problem)) continue;
+    for (int splits = 1; splits <= 3; ++splits) {
+      const Plan plan = plan_of(config, problem, splits);
+      if (plan.splits == splits) plans.push_back(plan);
+    }
+  }
+  return plans;
+}
+
+}  // namespace pmpp::matmul

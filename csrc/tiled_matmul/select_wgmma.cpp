@@ -1,0 +1,226 @@
+#include "csrc/tiled_matmul/select_wgmma.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "csrc/common/int_math.hpp"
+#include "csrc/tiled_matmul/wgmma.hpp"
+
+namespace pmpp::matmul {
+namespace {
+
+constexpr std::int64_t kElementBytes = 2;
+constexpr std::int64_t kTmaBytes = 16;  // addresses and pitches of tensor maps are multiples of this
+constexpr std::int64_t kTmaElements = kTmaBytes / kElementBytes;
+constexpr std::int64_t kMaxPitch = std::int64_t{1} << 38;  // elements: 2^40 bytes are the limit
+constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max() - 1024;  // a tile beyond must not overflow
+constexpr std::int64_t kPackedPitch = 64;                                          // whole lines of 128 bytes
+
+// What a tile costs on an H200 at its usual power-limited clock: microseconds for a step of 64 of k while every
+// multiprocessor works, and for starting and finishing an output tile.
+struct TileCost {
+  double step, fixed;
+};
+constexpr TileCost kWgmmaCosts[kWgmmaTileCount] = {
+    {0.74, 2.0}, {0.76, 2.0}, {0.60, 1.8}, {0.38, 1.5}, {0.39, 1.5}, {0.45, 1.6}, {0.28, 1.3}, {0.48, 1.5}, {0.31, 1.3},
+    {0.39, 2.5}, {0.48, 2.3}, {0.48, 2.3}, {0.31, 2.0}, {0.50, 2.5}, {0.40, 2.3}, {0.50, 2.3},
+};
+constexpr double kLaunchUs = 2.5;         // of a kernel behind another
+constexpr double kBytesPerUs = 3.6e6;     // of device memory, streaming
+constexpr double kCachedBytesPerUs = 6e6;  // of partial sums, which mostly stay in L2
+constexpr double kPackLaunchUs = 2.0;
+
+bool fits(std::int64_t length, std::int64_t lines, std::int64_t pitch) {
+  return lines == 1 || (pitch >= length && pitch % kTmaElements == 0 && pitch < kMaxPitch);
+}
+
+OperandView view(const Operand& operand, std::int64_t lines, std::int64_t k, std::int64_t batch,
+                 std::int64_t line_stride, std::int64_t k_stride) {
+  OperandView result;
+  result.is_batched = batch > 1 && operand.batch_stride != 0;
+  const bool aligned =
+      is_aligned(operand.data, kTmaBytes) &&
+      (!result.is_batched || (operand.batch_stride % kTmaElements == 0 && operand.batch_stride < kMaxPitch));
+  const bool k_major = (k_stride == 1 || k == 1) && fits(k, lines, line_stride);
+  const bool mn_major = (line_stride == 1 || lines == 1) && fits(lines, k, k_stride);
+  result.is_addressable = aligned && (k_major || mn_major);
+  result.has_unit_stride = k_stride == 1 || line_stride == 1;
+  if (!result.is_addressable) {
+    result.is_mn_major = k_stride != 1 && (line_stride == 1 || line_stride < k_stride);
+    const std::int64_t length = result.is_mn_major ? lines : k;
+    result.pitch = round_up(length, kPackedPitch);
+    result.batch_pitch = result.pitch * (result.is_mn_major ? k : lines);
+    return result;
+  }
+  result.is_mn_major = !k_major;
+  const std::int64_t length = k_major ? k : lines;
+  const std::int64_t count = k_major ? lines : k;
+  // The pitch of a single line may be anything, and that of a single matrix does not exist.
+  result.pitch = count == 1 ? round_up(length, kTmaElements) : (k_major ? line_stride : k_stride);
+  result.batch_pitch = result.is_batched ? operand.batch_stride : result.pitch;
+  return result;
+}
+
+std::int64_t packed_bytes(const OperandView& v, std::int64_t lines, std::int64_t k, std::int64_t batch) {
+  return v.pitch * (v.is_mn_major ? k : lines) * (v.is_batched ? batch : 1) * kElementBytes;
+}
+
+bool representable(const Problem& p) {
+  return p.m <= kMaxSize && p.n <= kMaxSize && p.k <= kMaxSize && p.batch <= kMaxSize;
+}
+
+std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device, int config, std::int64_t splits) {
+  const Problem p = wgmma_problem(problem);
+  const WgmmaTile& tile = kWgmmaTiles[config];
+  const std::int64_t k_blocks = ceil_div(p.k, kWgmmaK);
+  const std::int64_t split_blocks = ceil_div(k_blocks, splits);
+  splits = ceil_div(k_blocks, split_blocks);
+  const bool in_cluster = splits_in_cluster(tile);
+  if (in_cluster && (splits < 2 || splits > kMaxKCluster)) return std::nullopt;
+  const std::int64_t row_tiles = round_up(ceil_div(p.m, tile.m), in_cluster ? 1 : tile.cluster);
+  const std::int64_t col_tiles = ceil_div(p.n, tile.n);
+  // Bounded factor by factor, so that no product overflows.
+  std::int64_t items = row_tiles;
+  for (const std::int64_t factor : {col_tiles, p.batch, splits}) {
+    items *= factor;
+    if (items > kMaxSize) return std::nullopt;
+  }
+  Plan plan;
+  plan.algorithm = Algorithm::kWgmma;
+  plan.is_cuda = true;
+  plan.config = config;
+  plan.tile_m = tile.m;
+  plan.tile_n = tile.n;
+  plan.tile_k = kWgmmaK;
+  plan.stages = tile.stages;
+  plan.cluster = in_cluster ? static_cast<int>(splits) : tile.cluster;
+  plan.splits = static_cast<int>(splits);
+  plan.split_k = split_blocks * kWgmmaK;
+  const OperandView a = view_a(p), b = view_b(p);
+  plan.is_a_realigned = tile.realigns && !a.is_addressable && a.has_unit_stride;
+  plan.is_b_realigned = tile.realigns && !b.is_addressable && b.has_unit_stride;
+  if (tile.realigns && !plan.is_a_realigned && !plan.is_b_realigned) return std::nullopt;
+  plan.is_a_packed = !a.is_addressable && !plan.is_a_realigned;
+  plan.is_b_packed = !b.is_addressable && !plan.is_b_realigned;
+  // Persistent blocks, as many as are resident at once; but a cluster over k does one tile.
+  plan.grid[0] = in_cluster ? items : std::min<std::int64_t>(items, device.sm_count / tile.cluster * tile.cluster * tile.per_sm);
+  plan.grid[1] = plan.grid[2] = 1;
+  plan.block[0] = wgmma_threads(tile);
+  plan.block[1] = 1;
+  plan.dynamic_shared_bytes = wgmma_shared_bytes(tile);
+  plan.workspace_bytes = wgmma_workspace(p, plan).bytes;
+  return plan;
+}
+
+// Estimated microseconds of a plan: waves of tiles, or the memory's time for the operands and the result, whichever is
+// longer; copies of operands, and the second pass over partial sums.
+double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
+  const WgmmaTile& tile = kWgmmaTiles[plan.config];
+  const TileCost& tile_cost = kWgmmaCosts[plan.config];
+  const double slots = device.sm_count * tile.per_sm;
+  const double items = static_cast<double>(round_up(ceil_div(p.m, tile.m), std::max(tile.cluster, 1))) *
+                       static_cast<double>(ceil_div(p.n, tile.n)) * static_cast<double>(p.batch) * plan.splits;
+  const double waves = static_cast<double>(ceil_div(static_cast<std::int64_t>(items), static_cast<std::int64_t>(slots)));
+  // A block alone on its multiprocessor runs faster than one of two.
+  const double share = tile.per_sm > 1 && items <= device.sm_count ? 0.6 : 1.0;
+  const double steps = static_cast<double>(plan.split_k) / kWgmmaK;
+  const double compute = waves * (steps * tile_cost.step * share + tile_cost.fixed);
+  const double a = static_cast<double>(p.m) * static_cast<double>(p.k) * (view_a(p).is_batched ? p.batch : 1);
+  const double b = static_cast<double>(p.k) * static_cast<double>(p.n) * (view_b(p).is_batched ? p.batch : 1);
+  const double d = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batch);
+  const double memory = (a + b + d) * kElementBytes / kBytesPerUs;
+  // Few blocks cannot keep the memory busy: each has its stages in flight.
+  const double busy = std::min(1.0, items / (0.75 * device.sm_count));
+  double total = kLaunchUs + std::max(compute, memory / busy);
+  if (plan.is_a_packed) total += kPackLaunchUs + a * 2 * kElementBytes / kBytesPerUs;
+  if (plan.is_b_packed) total += kPackLaunchUs + b * 2 * kElementBytes / kBytesPerUs;
+  if (plan.splits > 1 && !splits_in_cluster(tile)) total += kLaunchUs + d * 4.0 * (plan.splits * 2) / kCachedBytesPerUs;
+  return total;
+}
+
+}  // namespace
+
+Problem wgmma_problem(const Problem& problem) {
+  if (problem.d.col_stride == 1 || problem.d.row_stride != 1) return problem;
+  Problem p = problem;
+  const auto transposed = [](auto matrix) {
+    std::swap(matrix.row_stride, matrix.col_stride);
+    return matrix;
+  };
+  p.m = problem.n;
+  p.n = problem.m;
+  p.a = transposed(problem.b);
+  p.b = transposed(problem.a);
+  p.c = transposed(problem.c);
+  p.d = transposed(problem.d);
+  return p;
+}
+
+OperandView view_a(const Problem& p) { return view(p.a, p.m, p.k, p.batch, p.a.row_stride, p.a.col_stride); }
+OperandView view_b(const Problem& p) { return view(p.b, p.n, p.k, p.batch, p.b.col_stride, p.b.row_stride); }
+
+bool stores_by_tma(const Problem& p) {
+  return is_aligned(p.d.data, kTmaBytes) && p.d.col_stride == 1 && fits(p.n, p.m, p.d.row_stride) &&
+         (p.batch == 1 || (p.d.batch_stride % kTmaElements == 0 && p.d.batch_stride < kMaxPitch));
+}
+
+WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan) {
+  constexpr std::int64_t kAlignment = 256;
+  const Problem p = wgmma_problem(problem);
+  WgmmaWorkspace w;
+  if (plan.splits > 1 && !splits_in_cluster(kWgmmaTiles[plan.config])) w.bytes = round_up(p.m * p.n * p.batch * plan.splits * 4, kAlignment);
+  w.packed_a = w.bytes;
+  if (plan.is_a_packed) w.bytes += round_up(packed_bytes(view_a(p), p.m, p.k, p.batch), kAlignment);
+  w.packed_b = w.bytes;
+  if (plan.is_b_packed) w.bytes += round_up(packed_bytes(view_b(p), p.n, p.k, p.batch), kAlignment);
+  return w;
+}
+
+bool wgmma_available(DType dtype, const DeviceFacts& device) {
+  return device.is_cuda && device.compute_capability == 90 && device.shared_memory_opt_in >= 227 * 1024 &&
+         (dtype == DType::kFloat16 || dtype == DType::kBFloat16);
+}
+
+std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device) {
+  if (!representable(problem)) return std::nullopt;
+  const Problem p = wgmma_problem(problem);
+  const std::int64_t k_blocks = ceil_div(p.k, kWgmmaK);
+  std::optional<Plan> best;
+  double best_cost = 0;
+  for (int config = 0; config < kWgmmaTileCount; ++config) {
+    const WgmmaTile& tile = kWgmmaTiles[config];
+    // Pieces of k only where the tiles leave half of the GPU idle, and each piece has work for its stages.
+    const std::int64_t tiles = std::min<std::int64_t>(ceil_div(p.m, tile.m), device.sm_count) *
+                               std::min<std::int64_t>(ceil_div(p.n, tile.n), device.sm_count) *
+                               std::min<std::int64_t>(p.batch, device.sm_count);
+    const std::int64_t slots = std::int64_t{device.sm_count} * tile.per_sm;
+    std::int64_t most = tiles * 2 > slots ? 1 : std::min(slots / tiles, std::max<std::int64_t>(k_blocks / 4, 1));
+    if (splits_in_cluster(tile)) most = std::min<std::int64_t>(most, kMaxKCluster);
+    for (std::int64_t splits = 1; splits <= most; splits += splits < 16 ? 1 : splits / 8) {
+      const std::optional<Plan> plan = make_plan(problem, device, config, splits);
+      if (!plan.has_value()) continue;
+      const double estimate = cost(p, device, *plan);
+      if (!best.has_value() || estimate < best_cost) {
+        best = plan;
+        best_cost = estimate;
+      }
+    }
+  }
+  return best;
+}
+
+std::vector<Plan> wgmma_plans(const Problem& problem, const DeviceFacts& device) {
+  std::vector<Plan> plans;
+  if (!representable(problem) || !wgmma_available(problem.dtype, device)) return plans;
+  for (int config = 0; config < kWgmmaTileCount; ++config) {
+    for (const int splits : {1, 2, 3, 4, 8}) {
+      const std::optional<Plan> plan = make_plan(problem, device, config, splits);
+      if (plan.has_value() && plan->splits == splits) plans.push_back(*plan);
+    }
+  }
+  return plans;
+}
+
+}  // namespace pmpp::matmul

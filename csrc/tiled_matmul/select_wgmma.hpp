@@ -1,0 +1,46 @@
+// The choice among the tiles of the wgmma kernel, and what a launch has to prepare for them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "csrc/common/device_facts.hpp"
+#include "csrc/tiled_matmul/problem.hpp"
+#include "csrc/tiled_matmul/select.hpp"
+
+namespace pmpp::matmul {
+
+// The problem as the kernel works on it: where the result lies column by column, its transpose, d' = b' a'.
+Problem wgmma_problem(const Problem& problem);
+
+// How the kernel reads an operand of `lines` (m or n) by k: lines of k, or (mn_major) k of lines.
+struct OperandView {
+  bool is_mn_major = false;
+  bool is_addressable = true;  // by TMA
+  bool has_unit_stride = true;
+  bool is_batched = false;  // otherwise one matrix serves the whole batch
+  std::int64_t pitch = 0, batch_pitch = 0;  // elements; of the copy where the operand is not addressable
+};
+OperandView view_a(const Problem& problem);
+OperandView view_b(const Problem& problem);
+
+// Whether TMA can write d.
+bool stores_by_tma(const Problem& problem);
+
+// Bytes into the workspace. The partial sums come first, then the copies.
+struct WgmmaWorkspace {
+  std::int64_t packed_a = 0, packed_b = 0, bytes = 0;
+};
+WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan);
+
+// Whether the kernel exists for the device and the dtype.
+bool wgmma_available(DType dtype, const DeviceFacts& device);
+
+// The plan that should take least time; none where a size does not fit the kernel's 32-bit coordinates.
+std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device);
+
+// Every plan that can run the problem: all tiles, with k in one piece and in up to four. For tests and measurements.
+std::vector<Plan> wgmma_plans(const Problem& problem, const DeviceFacts& device);
+
+}  // namespace pmpp::matmul

@@ -1,0 +1,612 @@
+// wgmma: 16-bit floats through the tensor cores of sm_90a, operands loaded by the tensor memory accelerator (TMA).
+//
+// Tiling: persistent blocks walk over output tiles of m x n; k goes by in steps of 64 through a ring of stages in shared
+// memory. Warpgroup 0 loads (one thread of it), each further one multiplies 64 rows of the tile. Operands are read where
+// they lie: a with k contiguous or (kTransA) with m, b with k contiguous or (kTransB) with n. The blocks of a cluster
+// work on tiles below each other, and each loads its share of their common tile of b into all of them.
+//
+// Where TMA cannot address an operand, the tiles that realign have a second loading warpgroup, whose threads and those of
+// the first bring it in by way of registers, beside the TMA of the other operand.
+//
+// Barriers, for each stage: `full`, one arrival by the loading thread, which expects the bytes of both tiles, and where
+// operands are realigned one by each loading warp; waited on by the multiplying warpgroups. `empty`, one arrival by each multiplying warpgroup of each block of the cluster when
+// its wgmma have read the stage; waited on by the loading thread. Named barrier 1 + i: warpgroup i around its staging.
+//
+// Epilogue: the accumulators, scaled and added to c, are rounded once, staged in the 128-byte swizzle and stored by TMA
+// while the next tile is multiplied; where TMA cannot address d, by the threads. With pieces of k, float32 sums go to
+// the workspace instead (reduce.cuh adds them up); or, where the pieces of a tile are the blocks of a cluster, through
+// shared memory, each block adding up its share of the rows in the order of k.
+//
+// Preconditions: select_wgmma.cpp; TMA fills what lies outside a matrix with zeros, so sizes are free.
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include <cuda/ptx>
+
+#include "csrc/ptx/hopper.cuh"
+#include "csrc/ptx/wgmma.cuh"
+#include "csrc/tiled_matmul/problem.hpp"
+#include "csrc/tiled_matmul/wgmma.hpp"
+#include "csrc/tiled_matmul/wgmma_realign.cuh"
+#include "csrc/tma/tensor_map.hpp"
+
+namespace pmpp::matmul {
+
+inline constexpr int kWgmmaBoxBytes = 64 * kWgmmaK * 2;  // a box of 64 lines of 64 elements
+inline constexpr int kWarpgroup = 128;
+
+// Registers a thread: with three warpgroups the loading one gives up its share.
+inline constexpr int kProducerRegisters = 24;
+inline constexpr int kConsumerRegisters = 240;
+
+template <class T>
+struct WgmmaArguments {
+  CUtensorMap a, b, d;
+  Arguments<T> problem;
+  WgmmaSchedule schedule;
+};
+
+struct WorkItem {
+  std::int32_t row_tile, col_tile, split, batch;
+};
+
+// Work items are numbered piece of k first where those are the blocks of a cluster, then tile, (else) piece of k, batch.
+// Grouped raster: down the rows of a group, then on to the next column. The blocks of a cluster get neighbouring rows.
+template <bool kInCluster>
+__device__ __forceinline__ WorkItem work_item(const WgmmaSchedule& s, std::int32_t index) {
+  const std::int32_t tiles = s.row_tiles * s.col_tiles;
+  const std::int32_t inner = kInCluster ? index % s.splits : 0;
+  if constexpr (kInCluster) index /= s.splits;
+  const std::int32_t outer = index / tiles;
+  const std::int32_t tile = index - outer * tiles;
+  const std::int32_t group = tile / (s.group * s.col_tiles);
+  const std::int32_t within = tile - group * s.group * s.col_tiles;
+  const std::int32_t rows = min(s.group, s.row_tiles - group * s.group);
+  WorkItem item;
+  item.col_tile = within / rows;
+  item.row_tile = group * s.group + within - item.col_tile * rows;
+  item.batch = kInCluster ? outer : outer / s.splits;
+  item.split = kInCluster ? inner : outer - item.batch * s.splits;
+  return item;
+}
+
+template <WgmmaTile kTile>
+struct WgmmaShared {
+  static constexpr int kBytesA = kTile.m * kWgmmaK * 2;
+  static constexpr int kStageBytes = wgmma_stage_bytes(kTile);
+
+  char* base;  // a multiple of 1024 bytes, as the swizzle is one of addresses
+
+  __device__ char* a(int stage) const { return base + stage * kStageBytes; }
+  __device__ char* b(int stage) const { return a(stage) + kBytesA; }
+  __device__ char* staging(int consumer) const {
+    return base + kTile.stages * kStageBytes + consumer * (64 * wgmma_staged_columns(kTile) * 2);
+  }
+  __device__ std::uint64_t* full(int stage) const {
+    return reinterpret_cast<std::uint64_t*>(staging(wgmma_consumers(kTile))) + stage;
+  }
+  __device__ std::uint64_t* empty(int stage) const { return full(kTile.stages) + stage; }
+};
+
+// Position in the ring of stages.
+template <int kStages>
+struct Ring {
+  int stage = 0, phase = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+__device__ __forceinline__ void wait(std::uint64_t* barrier, int parity) {
+  while (!cuda::ptx::mbarrier_try_wait_parity(barrier, parity)) {
+  }
+}
+
+// ---- loading ------------------------------------------------------------------------------------------------------
+
+// kLines lines of the operand from `line` on, and 64 of k, into shared memory, split over the cluster.
+template <bool kTrans, int kLines, int kCluster>
+__device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, std::uint64_t* barrier, int line, int k,
+                                             int batch, std::uint32_t rank) {
+  namespace cp = cuda::ptx;
+  static_assert(kCluster >= 1);
+  constexpr int kShare = kLines / kCluster;
+  constexpr auto kBlocks = static_cast<std::uint16_t>((1 << kCluster) - 1);
+  const auto load = [&](char* box, const int(&at)[3]) {
+    if constexpr (kCluster == 1) {
+      cp::cp_async_bulk_tensor(cp::space_cluster, cp::space_global, box, &map, at, barrier);
+    } else {
+      cp::cp_async_bulk_tensor(cp::space_cluster, cp::space_global, box, &map, at, barrier, kBlocks);
+    }
+  };
+  const int first = static_cast<int>(rank) * kShare;
+  if constexpr (kTrans) {
+#pragma unroll
+    for (int box = 0; box < kShare / 64; ++box) {
+      load(to + (first / 64 + box) * kWgmmaBoxBytes, {line + first + box * 64, k, batch});
+    }
+  } else {
+    load(to + first * kWgmmaK * 2, {k, line + first, batch});
+  }
+}
+
+template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
+__device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
+                                        std::int32_t first, std::int32_t step, std::int32_t items, std::uint32_t rank) {
+  const WgmmaSchedule& s = args.schedule;
+  Ring<kTile.stages> ring;
+  for (std::int32_t index = first; index < items; index += step) {
+    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
+    const int begin = item.split * s.split_blocks;
+    const int end = min(begin + s.split_blocks, s.k_blocks);
+    const int a_batch = s.a_batched ? item.batch : 0, b_batch = s.b_batched ? item.batch : 0;
+    for (int block = begin; block < end; ++block) {
+      wait(shared.empty(ring.stage), ring.phase ^ 1);
+      std::uint64_t* const full = shared.full(ring.stage);
+      cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta, cuda::ptx::space_shared, full,
+                                           wgmma_stage_bytes(kTile));
+      load_operand<kTransA, kTile.m, 1>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m, block * kWgmmaK,
+                                        a_batch, 0);
+      load_operand<kTransB, kTile.n, splits_in_cluster(kTile) ? 1 : kTile.cluster>(shared.b(ring.stage), args.b, full, item.col_tile * kTile.n,
+                                                    block * kWgmmaK, b_batch, rank);
+      ring.advance();
+    }
+  }
+}
+
+// All threads of both loading warpgroups.
+template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
+__device__ __forceinline__ void produce_realigned(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
+                                                  std::int32_t first, std::int32_t step, std::int32_t items) {
+  const WgmmaSchedule& s = args.schedule;
+  const Arguments<T>& p = args.problem;
+  const int bytes = (s.a_realigned ? 0 : kTile.m * kWgmmaK * 2) + (s.b_realigned ? 0 : kTile.n * kWgmmaK * 2);
+  RealigningLoader<kTile.m, kTransA> a;
+  RealigningLoader<kTile.n, kTransB> b;
+  Ring<kTile.stages> ring;
+  for (std::int32_t index = first; index < items; index += step) {
+    const WorkItem item = work_item<false>(s, index);
+    const int begin = item.split * s.split_blocks;
+    const int end = min(begin + s.split_blocks, s.k_blocks);
+    // The last step of a piece of k must not read on into the next.
+    const int k = static_cast<int>(min(p.k, std::int64_t{end} * kWgmmaK) - std::int64_t{begin} * kWgmmaK);
+    const std::int64_t row = std::int64_t{item.row_tile} * kTile.m, col = std::int64_t{item.col_tile} * kTile.n;
+    const std::int64_t k0 = std::int64_t{begin} * kWgmmaK;
+    if (s.a_realigned) {
+      a.start(p.a + item.batch * p.a_batch + row * p.a_row + k0 * p.a_col, kTransA ? p.a_col : p.a_row, p.m - row, k);
+    }
+    if (s.b_realigned) {
+      b.start(p.b + item.batch * p.b_batch + col * p.b_col + k0 * p.b_row, kTransB ? p.b_row : p.b_col, p.n - col, k);
+    }
+    for (int block = begin; block < end; ++block) {
+      wait(shared.empty(ring.stage), ring.phase ^ 1);
+      std::uint64_t* const full = shared.full(ring.stage);
+      if (threadIdx.x == 0) {
+        cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta, cuda::ptx::space_shared,
+                                             full, bytes);
+        if (!s.a_realigned) {
+          load_operand<kTransA, kTile.m, 1>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m,
+                                            block * kWgmmaK, s.a_batched ? item.batch : 0, 0);
+        }
+        if (!s.b_realigned) {
+          load_operand<kTransB, kTile.n, 1>(shared.b(ring.stage), args.b, full, item.col_tile * kTile.n,
+                                            block * kWgmmaK, s.b_batched ? item.batch : 0, 0);
+        }
+      }
+      if (s.a_realigned) a.advance(shared.a(ring.stage));
+      if (s.b_realigned) b.advance(shared.b(ring.stage));
+      // wgmma reads through the asynchronous proxy what was written here through the generic one.
+      cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) cuda::ptx::mbarrier_arrive(full);
+      ring.advance();
+    }
+  }
+}
+
+// ---- multiplying --------------------------------------------------------------------------------------------------
+
+// Tells the loading threads that this warpgroup has read a stage.
+template <WgmmaTile kTile>
+__device__ __forceinline__ void release(const WgmmaShared<kTile>& shared, int stage) {
+  const unsigned thread = threadIdx.x % kWarpgroup;
+  if constexpr (kTile.cluster <= 1) {
+    if (thread == 0) cuda::ptx::mbarrier_arrive(shared.empty(stage));
+  } else {
+    if (thread < kTile.cluster) ptx::mbarrier_arrive_remote(shared.empty(stage), thread);
+  }
+}
+
+template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
+__device__ __forceinline__ void multiply(float (&sums)[kTile.n / 2], const WgmmaShared<kTile>& shared, int consumer,
+                                         int blocks, Ring<kTile.stages>& ring) {
+  // Within a box: 16 of k are 32 bytes of each line, or 16 lines where the operand lies the other way.
+  constexpr int kStepA = kTransA ? 2048 : 32, kLeadingA = kTransA ? kWgmmaBoxBytes : 16;
+  constexpr int kStepB = kTransB ? 2048 : 32, kLeadingB = kTransB ? kWgmmaBoxBytes : 16;
+#pragma unroll
+  for (float& sum : sums) sum = 0;
+  int unreleased = -1;
+  for (int block = 0; block < blocks; ++block) {
+    wait(shared.full(ring.stage), ring.phase);
+    const std::uint32_t a = ptx::shared_address(shared.a(ring.stage)) + consumer * kWgmmaBoxBytes;
+    const std::uint32_t b = ptx::shared_address(shared.b(ring.stage));
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kWgmmaK / 16; ++step) {
+      ptx::Wgmma<T, kTile.n, kTransA, kTransB>::mma(sums, ptx::wgmma_descriptor(a + step * kStepA, kLeadingA, 1024),
+                                                    ptx::wgmma_descriptor(b + step * kStepB, kLeadingB, 1024),
+                                                    block + step > 0);
+    }
+    ptx::wgmma_commit_group();
+    // One group stays in flight; the one before has read its stage.
+    ptx::wgmma_wait_group<1>();
+    if (unreleased >= 0) release<kTile>(shared, unreleased);
+    unreleased = ring.stage;
+    ring.advance();
+  }
+  ptx::wgmma_wait_group<0>();
+#pragma unroll
+  for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");  // not to be read before the wait
+  if (unreleased >= 0) release<kTile>(shared, unreleased);
+}
+
+// ---- storing ------------------------------------------------------------------------------------------------------
+
+// Where the accumulators of this thread lie in the matrix.
+struct FragmentOrigin {
+  std::int64_t row;  // and row + 8
+  std::int64_t col;  // of sums[0]; sums[4 i] is 8 i further right
+};
+
+// sums = alpha * sums + beta * c.
+template <class T, int kCount>
+__device__ __forceinline__ void apply_scalars(float (&sums)[kCount], const Arguments<T>& p, const FragmentOrigin& at,
+                                              std::int64_t batch) {
+  if (p.scaled) {
+#pragma unroll
+    for (float& sum : sums) sum *= p.alpha;
+  }
+  if (p.c == nullptr) return;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::int64_t row = at.row + half * 8;
+    if (row >= p.m) continue;
+    const T* const c = p.c + batch * p.c_batch + row * p.c_row + at.col * p.c_col;
+#pragma unroll
+    for (int i = 0; i < kCount / 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if (at.col + i * 8 + j < p.n) sums[i * 4 + half * 2 + j] += p.beta * widen(load(c + (i * 8 + j) * p.c_col));
+      }
+    }
+  }
+}
+
+template <class T, int kCount>
+__device__ __forceinline__ void store_partial(const float (&sums)[kCount], const Arguments<T>& p, float* partial,
+                                              const FragmentOrigin& at) {
+  const bool paired = p.n % 2 == 0;  // then both columns of a pair are inside or outside, and aligned
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (at.row + half * 8 >= p.m) continue;
+    float* const row = partial + (at.row + half * 8) * p.n + at.col;
+#pragma unroll
+    for (int i = 0; i < kCount / 4; ++i) {
+      const float x = sums[i * 4 + half * 2], y = sums[i * 4 + half * 2 + 1];
+      if (paired) {
+        if (at.col + i * 8 < p.n) *reinterpret_cast<float2*>(row + i * 8) = make_float2(x, y);
+      } else {
+        if (at.col + i * 8 < p.n) row[i * 8] = x;
+        if (at.col + i * 8 + 1 < p.n) row[i * 8 + 1] = y;
+      }
+    }
+  }
+}
+
+template <class T>
+__device__ __forceinline__ std::uint32_t pack_pair(float x, float y) {
+  return static_cast<std::uint32_t>(narrow<T>(x).bits) | static_cast<std::uint32_t>(narrow<T>(y).bits) << 16;
+}
+template <>
+__device__ __forceinline__ std::uint32_t pack_pair<Float16>(float x, float y) {
+  const __half2 pair = __floats2half2_rn(x, y);
+  return reinterpret_cast<const std::uint32_t&>(pair);
+}
+template <>
+__device__ __forceinline__ std::uint32_t pack_pair<BFloat16>(float x, float y) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+  return reinterpret_cast<const std::uint32_t&>(pair);
+}
+
+// Byte of (row, 16-byte chunk of 8 columns) in the staging of 64 rows.
+__device__ __forceinline__ int staged_at(int row, int chunk) {
+  return chunk / 8 * kWgmmaBoxBytes + row * 128 + ((chunk ^ row) & 7) * 16;
+}
+
+// Rounds kColumns columns, from accumulator `first` on, into the staging.
+template <class T, int kColumns, int kFirst, int kCount>
+__device__ __forceinline__ void stage(const float (&sums)[kCount], char* staging) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  // Matrices of stmatrix: rows 0-7 and 8-15 of 8 columns, then of the next 8.
+  const int row = warp * 16 + lane % 16;
+  const std::uint32_t base = ptx::shared_address(staging);
+#pragma unroll
+  for (int c = 0; c < kColumns / 16; ++c) {
+    std::uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      words[i] = pack_pair<T>(sums[kFirst + c * 8 + i * 2], sums[kFirst + c * 8 + i * 2 + 1]);
+    }
+    ptx::stmatrix_x4(base + staged_at(row, c * 2 + lane / 16), words);
+  }
+}
+
+// A warp's 16 rows of the staging into rows of d that are contiguous but not on 16-byte boundaries: words of 4 bytes on
+// their boundaries, and single elements at the ends. Where a row starts off a word (`odd`), a word takes the upper half
+// of one staged word and the lower half of the next. kRows rows are read before the first is written: the compiler
+// cannot tell that d is not the staging, and one after another each word would wait for shared memory (4096 x 4095 x
+// 4096 on an H200: 245 us, 181 us with n = 4096).
+template <class T, int kColumns>
+__device__ __forceinline__ void store_rows_by_words(T* to, std::int64_t pitch, const char* staging, int rows,
+                                                    int columns) {
+  constexpr int kRows = 4, kWords = kColumns / 64;  // words of a row a lane
+  const int lane = threadIdx.x % 32;
+  const int first_row = threadIdx.x / 32 % 4 * 16;
+  for (int row0 = first_row; row0 < min(first_row + 16, rows); row0 += kRows) {
+    std::uint32_t word[kRows][kWords];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        const int chunk = (lane + w * 32) / 4;
+        word[r][w] = *reinterpret_cast<const std::uint32_t*>(staging + staged_at(row0 + r, chunk) + lane % 4 * 4);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      T* const row = to + (row0 + r) * pitch;
+      const bool odd = reinterpret_cast<std::uintptr_t>(row) / 2 % 2 != 0;
+      std::uint32_t last = 0;  // the staged word before this lane's
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        const std::uint32_t own = word[r][w];
+        const std::uint32_t before = __shfl_sync(~0u, own, (lane + 31) % 32);
+        const std::uint32_t previous = lane == 0 ? last : before;
+        last = before;  // in lane 0 that of lane 31
+        const std::uint32_t value = odd ? previous >> 16 | own << 16 : own;
+        const int col = (lane + w * 32) * 2 - odd;
+        if (row0 + r >= rows) continue;
+        if (col >= 0 && col + 1 < columns) {
+          *reinterpret_cast<std::uint32_t*>(row + col) = value;
+        } else if (col >= 0 && col < columns) {
+          row[col].bits = static_cast<std::uint16_t>(value);
+        } else if (col < 0 && columns > 0) {
+          row[0].bits = static_cast<std::uint16_t>(own);
+        }
+        // The last column of an odd row is in no word of a lane's own.
+        if (odd && w == kWords - 1 && lane == 31 && columns == kColumns) {
+          row[kColumns - 1].bits = static_cast<std::uint16_t>(own >> 16);
+        }
+      }
+    }
+  }
+}
+
+template <class T, WgmmaTile kTile, int kPart = 0>
+__device__ __forceinline__ void store_tile(const float (&sums)[kTile.n / 2], const WgmmaArguments<T>& args,
+                                           const WgmmaShared<kTile>& shared, int consumer, const WorkItem& item) {
+  namespace cp = cuda::ptx;
+  constexpr int kColumns = wgmma_staged_columns(kTile);
+  const Arguments<T>& p = args.problem;
+  char* const staging = shared.staging(consumer);
+  const bool leader = threadIdx.x % kWarpgroup == 0;
+  const std::int64_t row0 = std::int64_t{item.row_tile} * kTile.m + consumer * 64;
+  const std::int64_t col0 = std::int64_t{item.col_tile} * kTile.n + kPart * kColumns;
+
+  // The store before has read the staging: by TMA, or by the threads that this barrier waits for.
+  if (leader) cp::cp_async_bulk_wait_group_read(cp::n32_t<0>());
+  ptx::bar_sync(1 + consumer, kWarpgroup);
+  stage<T, kColumns, kPart * kColumns / 2>(sums, staging);
+  if (args.schedule.store_by_tma) cp::fence_proxy_async(cp::space_shared);
+  ptx::bar_sync(1 + consumer, kWarpgroup);
+  if (args.schedule.store_by_tma) {
+    if (leader) {
+#pragma unroll
+      for (int box = 0; box < kColumns / 64; ++box) {
+        const int at[3] = {static_cast<int>(col0) + box * 64, static_cast<int>(row0), item.batch};
+        cp::cp_async_bulk_tensor(cp::space_global, cp::space_shared, &args.d, at, staging + box * kWgmmaBoxBytes);
+      }
+      cp::cp_async_bulk_commit_group();
+    }
+  } else {
+    T* const d = p.d + item.batch * p.d_batch + row0 * p.d_row + col0 * p.d_col;
+    const int rows = static_cast<int>(min(p.m - row0, std::int64_t{64}));
+    const int columns = static_cast<int>(min(p.n - col0, std::int64_t{kColumns}));
+    if (p.d_col == 1) {
+      store_rows_by_words<T, kColumns>(d, p.d_row, staging, rows, columns);
+    } else {
+      for (int row = threadIdx.x % 64; row < rows; row += 64) {
+        for (int col = threadIdx.x / 64 % 2; col < columns; col += 2) {
+          const char* const staged = staging + staged_at(row, col / 8) + col % 8 * 2;
+          pmpp::store(d + row * p.d_row + col * p.d_col, *reinterpret_cast<const T*>(staged));
+        }
+      }
+    }
+  }
+  if constexpr ((kPart + 1) * kColumns < kTile.n) store_tile<T, kTile, kPart + 1>(sums, args, shared, consumer, item);
+}
+
+template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
+__device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
+                                        std::int32_t first, std::int32_t step, std::int32_t items, int consumer) {
+  const WgmmaSchedule& s = args.schedule;
+  const Arguments<T>& p = args.problem;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  Ring<kTile.stages> ring;
+  float sums[kTile.n / 2];
+  for (std::int32_t index = first; index < items; index += step) {
+    const WorkItem item = work_item<false>(s, index);
+    const int begin = item.split * s.split_blocks;
+    multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, min(s.split_blocks, s.k_blocks - begin), ring);
+    const FragmentOrigin at = {std::int64_t{item.row_tile} * kTile.m + consumer * 64 + warp * 16 + lane / 4,
+                               std::int64_t{item.col_tile} * kTile.n + lane % 4 * 2};
+    if (s.splits > 1) {
+      const std::int64_t matrix = std::int64_t{item.split} * s.batch + item.batch;
+      store_partial(sums, p, s.partial + matrix * p.m * p.n, at);
+    } else {
+      apply_scalars(sums, p, at, item.batch);
+      store_tile<T, kTile>(sums, args, shared, consumer, item);
+    }
+  }
+  // Shared memory has to outlive the last store.
+  if (threadIdx.x % kWarpgroup == 0) cuda::ptx::cp_async_bulk_wait_group(cuda::ptx::n32_t<0>());
+}
+
+// All threads of the cluster: what was written to shared memory before is visible to every block after.
+__device__ __forceinline__ void exchange_barrier() {
+  cuda::ptx::barrier_cluster_arrive();
+  cuda::ptx::barrier_cluster_wait();
+}
+
+// One tile, of whose k this block does a piece.
+template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
+__device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
+                                              std::int32_t index, int consumer) {
+  constexpr int kPitch = exchange_pitch(kTile), kVector = kTile.n / 32;
+  constexpr int kConsumers = wgmma_consumers(kTile), kWarps = 4 * kConsumers;
+  const WgmmaSchedule& s = args.schedule;
+  const Arguments<T>& p = args.problem;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const WorkItem item = work_item<true>(s, index);
+  const int begin = item.split * s.split_blocks;
+  Ring<kTile.stages> ring;
+  float sums[kTile.n / 2];
+  multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, min(s.split_blocks, s.k_blocks - begin), ring);
+
+  // The stages are free once every warpgroup has read them.
+  if constexpr (kConsumers > 1) ptx::bar_sync(1, kConsumers * kWarpgroup);
+  auto* const exchange = reinterpret_cast<float*>(shared.base);
+  const int row0 = consumer * 64 + warp * 16;
+#pragma unroll
+  for (int i = 0; i < kTile.n / 8; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float* const at = exchange + (row0 + lane / 4 + half * 8) * kPitch + i * 8 + lane % 4 * 2;
+      *reinterpret_cast<float2*>(at) = make_float2(sums[i * 4 + half * 2], sums[i * 4 + half * 2 + 1]);
+    }
+  }
+  exchange_barrier();
+
+  const auto cluster = cooperative_groups::this_cluster();
+  const std::int64_t tile_row = std::int64_t{item.row_tile} * kTile.m;
+  const std::int64_t col = std::int64_t{item.col_tile} * kTile.n + lane * kVector;
+  for (int row = item.split + s.splits * (consumer * 4 + warp); row < kTile.m; row += s.splits * kWarps) {
+    if (tile_row + row >= p.m) break;
+    float terms[kMaxKCluster][kVector];
+#pragma unroll
+    for (int piece = 0; piece < kMaxKCluster; ++piece) {
+      if (piece < s.splits) {
+        const float* const from = cluster.map_shared_rank(exchange, piece) + row * kPitch + lane * kVector;
+#pragma unroll
+        for (int i = 0; i < kVector; i += 2) {
+          const float2 pair = *reinterpret_cast<const float2*>(from + i);
+          terms[piece][i] = pair.x;
+          terms[piece][i + 1] = pair.y;
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+#pragma unroll
+      for (int piece = 1; piece < kMaxKCluster; ++piece) {
+        if (piece < s.splits) terms[0][i] += terms[piece][i];
+      }
+    }
+    T* const d = p.d_at(item.batch, tile_row + row, col);
+    const bool together = p.d_col == 1 && col + kVector <= p.n && reinterpret_cast<std::uintptr_t>(d) % 4 == 0;
+#pragma unroll
+    for (int i = 0; i < kVector; i += 2) {
+      T pair[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if (col + i + j < p.n) pair[j] = p.finish(item.batch, tile_row + row, col + i + j, terms[0][i + j]);
+      }
+      if (together) {
+        *reinterpret_cast<std::uint32_t*>(d + i) =
+            static_cast<std::uint32_t>(pair[0].bits) | static_cast<std::uint32_t>(pair[1].bits) << 16;
+      } else {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          if (col + i + j < p.n) pmpp::store(d + (i + j) * p.d_col, pair[j]);
+        }
+      }
+    }
+  }
+}
+
+// ---- the kernel ---------------------------------------------------------------------------------------------------
+
+// kConfig: the row of kWgmmaTiles.
+template <class T, int kConfig, bool kTransA, bool kTransB>
+__global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTiles[kConfig].per_sm)
+    tiled_matmul_wgmma_kernel(const __grid_constant__ WgmmaArguments<T> args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  constexpr WgmmaTile kTile = kWgmmaTiles[kConfig];
+  extern __shared__ __align__(1024) char raw[];
+  const WgmmaShared<kTile> shared = {raw};
+  const WgmmaSchedule& s = args.schedule;
+  const std::int32_t items = s.row_tiles * s.col_tiles * s.splits * s.batch;
+  const auto first = static_cast<std::int32_t>(blockIdx.x), step = static_cast<std::int32_t>(gridDim.x);
+  constexpr int kConsumers = wgmma_consumers(kTile);
+  // Registers can only go to the multiplying warpgroups where a block has the multiprocessor to itself.
+  constexpr bool kRebalance = kConsumers == 2 && kTile.per_sm == 1 && !kTile.realigns;
+  constexpr int kProducers = wgmma_producers(kTile);
+  constexpr bool kInCluster = splits_in_cluster(kTile);
+
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kTile.stages; ++stage) {
+      cuda::ptx::mbarrier_init(shared.full(stage), 1 + (kTile.realigns ? kRealignWarps : 0));
+      cuda::ptx::mbarrier_init(shared.empty(stage), kConsumers * (kInCluster ? 1 : kTile.cluster));
+    }
+    cuda::ptx::fence_mbarrier_init(cuda::ptx::sem_release, cuda::ptx::scope_cluster);
+  }
+  if constexpr (kTile.cluster > 1) {
+    cuda::ptx::barrier_cluster_arrive();
+    cuda::ptx::barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
+  if (s.splits > 1 && !kInCluster) ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+
+  if (threadIdx.x < kProducers * kWarpgroup) {
+    if constexpr (kRebalance) ptx::setmaxnreg_dec<kProducerRegisters>();
+    if constexpr (kTile.realigns) {
+      produce_realigned<T, kTile, kTransA, kTransB>(args, shared, first, step, items);
+    } else if (threadIdx.x == 0) {
+      const std::uint32_t rank = kTile.cluster > 1 ? first % kTile.cluster : 0;
+      produce<T, kTile, kTransA, kTransB>(args, shared, first, step, items, rank);
+    }
+    if constexpr (kInCluster) exchange_barrier();
+  } else {
+    if constexpr (kRebalance) ptx::setmaxnreg_inc<kConsumerRegisters>();
+    const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup - kProducers;
+    if constexpr (kInCluster) {
+      consume_piece<T, kTile, kTransA, kTransB>(args, shared, first, consumer);
+    } else {
+      consume<T, kTile, kTransA, kTransB>(args, shared, first, step, items, consumer);
+    }
+  }
+  if constexpr (kTile.cluster != 1) {
+    // A block must not end while another still arrives at its barriers, loads into it or reads its sums.
+    cuda::ptx::barrier_cluster_arrive();
+    cuda::ptx::barrier_cluster_wait();
+  }
+#endif
+}
+
+}  // namespace pmpp::matmul

@@ -1,0 +1,79 @@
+// Tiles of the wgmma kernel and the shared memory that they need, for the host and the device.
+#pragma once
+
+#include <cstdint>
+
+namespace pmpp::matmul {
+
+// An output tile of m x n, 64 of k at a time through `stages` buffers. `cluster` blocks, one below the other, share each
+// tile of b. `per_sm` blocks are meant to be resident on a multiprocessor. Where cluster is 0 it is the plan's: its
+// blocks work on pieces of k of one tile, and add up their sums through each other's shared memory.
+// Where it `realigns`, two warpgroups load by way of registers what TMA cannot address (wgmma_realign.cuh).
+struct WgmmaTile {
+  int m, n, stages, cluster, per_sm;
+  bool realigns = false;
+};
+inline constexpr int kMaxKCluster = 8;  // the largest cluster that every GPU of sm_90 runs
+
+inline constexpr int kWgmmaK = 64;
+
+// Largest first. What separates them is measured beside kWgmmaCosts (select_wgmma.cpp).
+inline constexpr WgmmaTile kWgmmaTiles[] = {
+    {128, 256, 4, 2, 1},  // 0
+    {128, 256, 4, 1, 1},  // 1
+    {128, 192, 5, 1, 1},  // 2
+    {128, 128, 6, 2, 1},  // 3
+    {128, 128, 6, 1, 1},  // 4
+    {64, 256, 4, 1, 1},   // 5
+    {128, 64, 8, 1, 1},   // 6
+    {64, 128, 4, 1, 2},   // 7
+    {64, 64, 6, 1, 2},    // 8
+    {128, 128, 6, 0, 1},  // 9
+    {128, 64, 4, 0, 2},   // 10
+    {64, 128, 4, 0, 2},   // 11
+    {64, 64, 6, 0, 2},    // 12
+    {128, 128, 5, 1, 1, true},  // 13
+    {64, 128, 5, 1, 1, true},   // 14
+    {64, 64, 5, 1, 2, true},    // 15
+};
+inline constexpr int kWgmmaTileCount = sizeof(kWgmmaTiles) / sizeof(kWgmmaTiles[0]);
+
+// Each warpgroup of 128 threads multiplies 64 rows; one or two more load.
+constexpr int wgmma_consumers(const WgmmaTile& tile) { return tile.m / 64; }
+constexpr int wgmma_producers(const WgmmaTile& tile) { return tile.realigns ? 2 : 1; }
+constexpr int wgmma_threads(const WgmmaTile& tile) { return 128 * (wgmma_consumers(tile) + wgmma_producers(tile)); }
+constexpr bool splits_in_cluster(const WgmmaTile& tile) { return tile.cluster == 0; }
+constexpr int wgmma_stage_bytes(const WgmmaTile& tile) { return (tile.m + tile.n) * kWgmmaK * 2; }
+// Columns that the epilogue stages at a time, in boxes of 64.
+constexpr int wgmma_staged_columns(const WgmmaTile& tile) { return tile.n % 128 == 0 ? 128 : 64; }
+constexpr int wgmma_staging_bytes(const WgmmaTile& tile) { return tile.m * wgmma_staged_columns(tile) * 2; }
+constexpr int wgmma_shared_bytes(const WgmmaTile& tile) {
+  return tile.stages * wgmma_stage_bytes(tile) + wgmma_staging_bytes(tile) + 2 * tile.stages * 8;
+}
+
+// Floats between rows of the sums that the blocks of a cluster exchange: 8 more than a row has, so that the 8 rows that
+// a warp writes at once lie in different banks.
+constexpr int exchange_pitch(const WgmmaTile& tile) { return tile.n + 8; }
+
+// 227 KiB are there for a block of sm_90, and 1 KiB of the 228 of a multiprocessor is taken for each block.
+static_assert([] {
+  for (const WgmmaTile& tile : kWgmmaTiles) {
+    if (wgmma_shared_bytes(tile) > 227 * 1024 || tile.per_sm * (wgmma_shared_bytes(tile) + 1024) > 228 * 1024) return false;
+    if (tile.m * exchange_pitch(tile) * 4 > tile.stages * wgmma_stage_bytes(tile)) return false;
+  }
+  return true;
+}());
+
+// What all blocks share of a launch. Work items are numbered tile first, then piece of k, then matrix of the batch.
+struct WgmmaSchedule {
+  std::int32_t row_tiles = 0, col_tiles = 0;  // row_tiles is a multiple of the cluster
+  std::int32_t splits = 1, batch = 1;
+  std::int32_t k_blocks = 0, split_blocks = 0;  // steps of 64 of k: all, and of one piece
+  std::int32_t group = 0;                       // rows of tiles that are walked together, so that their operands stay in L2
+  std::int32_t store_by_tma = 0;
+  std::int32_t a_realigned = 0, b_realigned = 0;
+  std::int32_t a_batched = 0, b_batched = 0;  // 0: one matrix for the whole batch
+  float* partial = nullptr;                   // with splits > 1: float32 sums [split][batch][m][n]
+};
+
+}  // namespace pmpp::matmul

@@ -1,0 +1,4 @@
+#include "csrc/tiled_matmul/launch_wgmma.cuh"
+
+template cudaError_t pmpp::matmul::launch_wgmma_layout<pmpp::BFloat16, true, true>(const Plan&,
+    const WgmmaArguments<BFloat16>&, cudaStream_t);

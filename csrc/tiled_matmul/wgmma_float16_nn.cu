@@ -1,0 +1,4 @@
+#include "csrc/tiled_matmul/launch_wgmma.cuh"
+
+template cudaError_t pmpp::matmul::launch_wgmma_layout<pmpp::Float16, false, true>(const Plan&,
+    const WgmmaArguments<Float16>&, cudaStream_t);
