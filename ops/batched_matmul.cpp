@@ -39,7 +39,7 @@ at::Tensor batched_matmul(const MatmulBackend& backend, const at::Tensor& a, con
   if (a.numel() == 0 || b.numel() == 0) return at::zeros(shape, a.options());
   MatmulCall call = make_matmul_call(backend, a, b, algorithm);
   at::Tensor result = at::empty(shape, a.options());
-  run_matmul_into(backend, call, a, b, result);
+  run_matmul(backend, call, result);
   return result;
 }
 

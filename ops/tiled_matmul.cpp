@@ -8,7 +8,6 @@
 #include <array>
 #include <optional>
 
-#include "csrc/common/int_math.hpp"
 #include "ops/stats.h"
 #include "ops/tensor_checks.h"
 
@@ -104,41 +103,38 @@ MatmulCall make_matmul_call(const MatmulBackend& backend, const at::Tensor& a, c
   call.problem.k = a.size(-1);
   call.problem.a = {a.const_data_ptr(), a.stride(-2), a.stride(-1), batch_stride(a)};
   call.problem.b = {b.const_data_ptr(), b.stride(-2), b.stride(-1), batch_stride(b)};
+  call.problem.d = {nullptr, call.problem.n, 1, a.dim() == 3 ? call.problem.m * call.problem.n : 0};
   call.problem.alpha = addend.alpha;
   if (addend.c != nullptr) {
     call.problem.c = expanded(*addend.c);
     call.problem.beta = addend.beta;
   }
-  call.problem.d = {nullptr, call.problem.n, 1, call.problem.m * call.problem.n};
-  const matmul::Algorithm asked = check_algorithm(algorithm);
+  call.asked = check_algorithm(algorithm);
   const DeviceFacts facts = backend.facts(a.device());
-  const std::optional<matmul::Plan> plan = matmul::select(call.problem, facts, asked);
+  const std::optional<matmul::Plan> plan = matmul::select(call.problem, facts, call.asked);
   if (!plan.has_value()) {
-    throw_unavailable_algorithm(kOp, matmul::algorithm_name(asked), a.scalar_type(), a.device(),
+    throw_unavailable_algorithm(kOp, matmul::algorithm_name(call.asked), a.scalar_type(), a.device(),
                                 tiled_matmul_algorithms(facts, a.scalar_type()));
   }
   call.plan = *plan;
   return call;
 }
 
-void run_matmul_into(const MatmulBackend& backend, MatmulCall& call, const at::Tensor& a, const at::Tensor& b,
-                     const at::Tensor& out) {
-  // Addresses are taken last: resizing `out` moves the storage that it may share with an operand. The plan was made for
-  // a fresh result; for one that lies otherwise it is made again.
-  matmul::Problem problem = call.problem;
-  problem.a.data = a.const_data_ptr();
-  problem.b.data = b.const_data_ptr();
-  problem.d = {out.mutable_data_ptr(), out.stride(-2), out.stride(-1), batch_stride(out)};
-  const bool as_planned = problem.a.data == call.problem.a.data && problem.b.data == call.problem.b.data &&
-                          problem.d.row_stride == call.problem.d.row_stride &&
-                          problem.d.col_stride == call.problem.d.col_stride && is_aligned(problem.d.data, 16);
-  call.problem = problem;
-  if (!as_planned) {
-    const std::optional<matmul::Plan> plan = matmul::select(problem, backend.facts(out.device()), call.plan.algorithm);
-    TORCH_CHECK(plan.has_value(), kOp, ": no plan of ", matmul::algorithm_name(call.plan.algorithm), " for ",
-                matmul::to_string(problem));
-    call.plan = *plan;
-  }
+void run_matmul(const MatmulBackend& backend, MatmulCall& call, const at::Tensor& result) {
+  call.problem.d.data = result.mutable_data_ptr();
+  backend.run(call.plan, call.problem, result.device());
+  count_matmul(call.plan);
+}
+
+void run_matmul_out(const MatmulBackend& backend, MatmulCall& call, const at::Tensor& a, const at::Tensor& b,
+                    const at::Tensor& out) {
+  call.problem.a.data = a.const_data_ptr();
+  call.problem.b.data = b.const_data_ptr();
+  call.problem.d = {out.mutable_data_ptr(), out.stride(-2), out.stride(-1), batch_stride(out)};
+  const std::optional<matmul::Plan> plan = matmul::select(call.problem, backend.facts(out.device()), call.asked);
+  TORCH_CHECK(plan.has_value(), kOp, ": no plan of ", matmul::algorithm_name(call.asked), " for ",
+              matmul::to_string(call.problem));
+  call.plan = *plan;
   backend.run(call.plan, call.problem, out.device());
   count_matmul(call.plan);
 }
@@ -179,7 +175,7 @@ at::Tensor tiled_matmul(const MatmulBackend& backend, const at::Tensor& a, const
   if (!needs_kernel(a, b)) return at::zeros(shape, a.options());
   MatmulCall call = make_matmul_call(backend, a, b, algorithm);
   at::Tensor result = at::empty(shape, a.options());
-  run_matmul_into(backend, call, a, b, result);
+  run_matmul(backend, call, result);
   return result;
 }
 
@@ -193,7 +189,7 @@ at::Tensor& tiled_matmul_out(const MatmulBackend& backend, const at::Tensor& a, 
   }
   MatmulCall call = make_matmul_call(backend, a, b, algorithm);
   prepare_out(kOp, out, shape, a.scalar_type(), {{"a", a}, {"b", b}});
-  run_matmul_into(backend, call, a, b, out);
+  run_matmul_out(backend, call, a, b, out);
   return out;
 }
 

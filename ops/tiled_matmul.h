@@ -41,15 +41,6 @@ at::Tensor& tiled_matmul_out_meta(const at::Tensor& a, const at::Tensor& b, c10:
 std::string tiled_matmul_plan(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
                               c10::string_view algorithm);
 
-// Every plan of the algorithm that can run out = a @ b, and out = alpha * (a @ b) + beta * c by the one with this index
-// among them. Operands are 3-D, batch x rows x columns; those of a or b with a batch of 1, and any size of 1 of c, are
-// repeated. For tests and measurements: no checks beyond shapes, device and dtype.
-std::vector<std::string> tiled_matmul_plans(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
-                                            c10::string_view algorithm, const at::Tensor& out);
-void tiled_matmul_with_plan(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
-                            c10::string_view algorithm, std::int64_t index, const std::optional<at::Tensor>& c,
-                            const at::Scalar& alpha, const at::Scalar& beta, at::Tensor& out);
-
 // ndim, shape, device. Symbolic sizes are compared without being specialised.
 void check_matmul_operands(const at::Tensor& a, const at::Tensor& b);
 
@@ -65,20 +56,34 @@ struct Addend {
 
 struct MatmulCall {
   matmul::Problem problem;
+  matmul::Algorithm asked;
   matmul::Plan plan;
 };
 
-// The problem for a fresh, row-major result, and its plan; dtype and algorithm are checked here. For
+// The problem for a row-major result that has yet to be made, and its plan; dtype and algorithm are checked here. For
 // matrices, or for batches of them (batch, m, k) and (batch, k, n), whose shapes fit and are not empty.
 MatmulCall make_matmul_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
                             c10::string_view algorithm, const Addend& addend = {});
 
-// Runs the call, with a new plan where `out` does not lie as a fresh result would.
-void run_matmul_into(const MatmulBackend& backend, MatmulCall& call, const at::Tensor& a, const at::Tensor& b,
-                     const at::Tensor& out);
+// Runs the call into a fresh row-major result.
+void run_matmul(const MatmulBackend& backend, MatmulCall& call, const at::Tensor& result);
+
+// Runs the call into an `out` of the caller's: the plan is made again with its strides and addresses. Those of the
+// operands are taken anew, since resizing `out` moves the storage that it may share with one.
+void run_matmul_out(const MatmulBackend& backend, MatmulCall& call, const at::Tensor& a, const at::Tensor& b,
+                    const at::Tensor& out);
 
 // The kernels' name of this dtype; none for one that is not multiplied.
 std::optional<DType> matmul_dtype(at::ScalarType dtype);
+
+// Every plan of the algorithm that can run out = a @ b, and out = alpha * (a @ b) + beta * c by the one with this index
+// among them. Operands are 3-D, batch x rows x columns; those of a or b with a batch of 1, and any size of 1 of c, are
+// repeated. For tests and measurements: no checks beyond shapes, device and dtype.
+std::vector<std::string> tiled_matmul_plans(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
+                                            c10::string_view algorithm, const at::Tensor& out);
+void tiled_matmul_with_plan(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
+                            c10::string_view algorithm, std::int64_t index, const std::optional<at::Tensor>& c,
+                            const at::Scalar& alpha, const at::Scalar& beta, at::Tensor& out);
 
 // The algorithms that run this dtype on this device, without "auto"; none for a dtype that is not multiplied.
 std::vector<std::string> tiled_matmul_algorithms(const DeviceFacts& device, at::ScalarType dtype);

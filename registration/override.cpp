@@ -263,7 +263,11 @@ void multiply_into(const Request& r, const Tensor& out) {
     addend = {&c, to_scalar(*r.alpha, a.scalar_type()), to_scalar(*r.beta, a.scalar_type())};
   }
   MatmulCall call = make_matmul_call(Device::backend(), a, b, "auto", addend);
-  run_matmul_into(Device::backend(), call, a, b, out);
+  if (r.out == nullptr) {
+    run_matmul(Device::backend(), call, out);
+  } else {
+    run_matmul_out(Device::backend(), call, a, b, out);
+  }
   count_taken(r.function, Device::kIsCuda);
 }
 

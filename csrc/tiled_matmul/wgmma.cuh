@@ -229,8 +229,12 @@ __device__ __forceinline__ void multiply(float (&sums)[kTile.n / 2], const Wgmma
   // Within a box: 16 of k are 32 bytes of each line, or 16 lines where the operand lies the other way.
   constexpr int kStepA = kTransA ? 2048 : 32, kLeadingA = kTransA ? kWgmmaBoxBytes : 16;
   constexpr int kStepB = kTransB ? 2048 : 32, kLeadingB = kTransB ? kWgmmaBoxBytes : 16;
+  // The compiler must not know the zeros: where it moves them it serialises the wgmma (ptxas C7515).
 #pragma unroll
-  for (float& sum : sums) sum = 0;
+  for (float& sum : sums) {
+    sum = 0;
+    asm volatile("" : "+f"(sum));
+  }
   int unreleased = -1;
   for (int block = 0; block < blocks; ++block) {
     wait(shared.full(ring.stage), ring.phase);
@@ -474,76 +478,79 @@ __device__ __forceinline__ void exchange_barrier() {
   cuda::ptx::barrier_cluster_wait();
 }
 
-// One tile, of whose k this block does a piece.
+// One tile, of whose k this block does a piece. The grid has a block for every item, so that the loop goes round once;
+// without a loop ptxas moves the zeros of the sums between the wgmma and serialises them (C7515).
 template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
 __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
-                                              std::int32_t index, int consumer) {
+                                              std::int32_t first, std::int32_t step, std::int32_t items, int consumer) {
   constexpr int kPitch = exchange_pitch(kTile), kVector = kTile.n / 32;
   constexpr int kConsumers = wgmma_consumers(kTile), kWarps = 4 * kConsumers;
   const WgmmaSchedule& s = args.schedule;
   const Arguments<T>& p = args.problem;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  const WorkItem item = work_item<true>(s, index);
-  const int begin = item.split * s.split_blocks;
   Ring<kTile.stages> ring;
   float sums[kTile.n / 2];
-  multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, min(s.split_blocks, s.k_blocks - begin), ring);
+  for (std::int32_t index = first; index < items; index += step) {
+    const WorkItem item = work_item<true>(s, index);
+    const int begin = item.split * s.split_blocks;
+    multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, min(s.split_blocks, s.k_blocks - begin), ring);
 
-  // The stages are free once every warpgroup has read them.
-  if constexpr (kConsumers > 1) ptx::bar_sync(1, kConsumers * kWarpgroup);
-  auto* const exchange = reinterpret_cast<float*>(shared.base);
-  const int row0 = consumer * 64 + warp * 16;
+    // The stages are free once every warpgroup has read them.
+    if constexpr (kConsumers > 1) ptx::bar_sync(1, kConsumers * kWarpgroup);
+    auto* const exchange = reinterpret_cast<float*>(shared.base);
+    const int row0 = consumer * 64 + warp * 16;
 #pragma unroll
-  for (int i = 0; i < kTile.n / 8; ++i) {
+    for (int i = 0; i < kTile.n / 8; ++i) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float* const at = exchange + (row0 + lane / 4 + half * 8) * kPitch + i * 8 + lane % 4 * 2;
-      *reinterpret_cast<float2*>(at) = make_float2(sums[i * 4 + half * 2], sums[i * 4 + half * 2 + 1]);
+      for (int half = 0; half < 2; ++half) {
+        float* const at = exchange + (row0 + lane / 4 + half * 8) * kPitch + i * 8 + lane % 4 * 2;
+        *reinterpret_cast<float2*>(at) = make_float2(sums[i * 4 + half * 2], sums[i * 4 + half * 2 + 1]);
+      }
     }
-  }
-  exchange_barrier();
+    exchange_barrier();
 
-  const auto cluster = cooperative_groups::this_cluster();
-  const std::int64_t tile_row = std::int64_t{item.row_tile} * kTile.m;
-  const std::int64_t col = std::int64_t{item.col_tile} * kTile.n + lane * kVector;
-  for (int row = item.split + s.splits * (consumer * 4 + warp); row < kTile.m; row += s.splits * kWarps) {
-    if (tile_row + row >= p.m) break;
-    float terms[kMaxKCluster][kVector];
+    const auto cluster = cooperative_groups::this_cluster();
+    const std::int64_t tile_row = std::int64_t{item.row_tile} * kTile.m;
+    const std::int64_t col = std::int64_t{item.col_tile} * kTile.n + lane * kVector;
+    for (int row = item.split + s.splits * (consumer * 4 + warp); row < kTile.m; row += s.splits * kWarps) {
+      if (tile_row + row >= p.m) break;
+      float terms[kMaxKCluster][kVector];
 #pragma unroll
-    for (int piece = 0; piece < kMaxKCluster; ++piece) {
-      if (piece < s.splits) {
-        const float* const from = cluster.map_shared_rank(exchange, piece) + row * kPitch + lane * kVector;
+      for (int piece = 0; piece < kMaxKCluster; ++piece) {
+        if (piece < s.splits) {
+          const float* const from = cluster.map_shared_rank(exchange, piece) + row * kPitch + lane * kVector;
 #pragma unroll
-        for (int i = 0; i < kVector; i += 2) {
-          const float2 pair = *reinterpret_cast<const float2*>(from + i);
-          terms[piece][i] = pair.x;
-          terms[piece][i + 1] = pair.y;
+          for (int i = 0; i < kVector; i += 2) {
+            const float2 pair = *reinterpret_cast<const float2*>(from + i);
+            terms[piece][i] = pair.x;
+            terms[piece][i + 1] = pair.y;
+          }
         }
       }
-    }
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
+      for (int i = 0; i < kVector; ++i) {
 #pragma unroll
-      for (int piece = 1; piece < kMaxKCluster; ++piece) {
-        if (piece < s.splits) terms[0][i] += terms[piece][i];
+        for (int piece = 1; piece < kMaxKCluster; ++piece) {
+          if (piece < s.splits) terms[0][i] += terms[piece][i];
+        }
       }
-    }
-    T* const d = p.d_at(item.batch, tile_row + row, col);
-    const bool together = p.d_col == 1 && col + kVector <= p.n && reinterpret_cast<std::uintptr_t>(d) % 4 == 0;
+      T* const d = p.d_at(item.batch, tile_row + row, col);
+      const bool together = p.d_col == 1 && col + kVector <= p.n && reinterpret_cast<std::uintptr_t>(d) % 4 == 0;
 #pragma unroll
-    for (int i = 0; i < kVector; i += 2) {
-      T pair[2];
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        if (col + i + j < p.n) pair[j] = p.finish(item.batch, tile_row + row, col + i + j, terms[0][i + j]);
-      }
-      if (together) {
-        *reinterpret_cast<std::uint32_t*>(d + i) =
-            static_cast<std::uint32_t>(pair[0].bits) | static_cast<std::uint32_t>(pair[1].bits) << 16;
-      } else {
+      for (int i = 0; i < kVector; i += 2) {
+        T pair[2];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          if (col + i + j < p.n) pmpp::store(d + (i + j) * p.d_col, pair[j]);
+          if (col + i + j < p.n) pair[j] = p.finish(item.batch, tile_row + row, col + i + j, terms[0][i + j]);
+        }
+        if (together) {
+          *reinterpret_cast<std::uint32_t*>(d + i) =
+              static_cast<std::uint32_t>(pair[0].bits) | static_cast<std::uint32_t>(pair[1].bits) << 16;
+        } else {
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            if (col + i + j < p.n) pmpp::store(d + (i + j) * p.d_col, pair[j]);
+          }
         }
       }
     }
@@ -598,7 +605,7 @@ __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTil
     if constexpr (kRebalance) ptx::setmaxnreg_inc<kConsumerRegisters>();
     const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup - kProducers;
     if constexpr (kInCluster) {
-      consume_piece<T, kTile, kTransA, kTransB>(args, shared, first, consumer);
+      consume_piece<T, kTile, kTransA, kTransB>(args, shared, first, step, items, consumer);
     } else {
       consume<T, kTile, kTransA, kTransB>(args, shared, first, step, items, consumer);
     }

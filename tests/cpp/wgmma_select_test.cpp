@@ -79,17 +79,17 @@ void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& d
   EXPECT_EQ(plan.grid[1], 1) << what;
   EXPECT_EQ(plan.grid[2], 1) << what;
 
-  EXPECT_EQ(plan.is_a_packed, view_a(p).is_packed) << what;
-  EXPECT_EQ(plan.is_b_packed, view_b(p).is_packed) << what;
+  EXPECT_EQ(plan.is_a_packed || plan.is_a_realigned, !view_a(p).is_addressable) << what;
+  EXPECT_EQ(plan.is_b_packed || plan.is_b_realigned, !view_b(p).is_addressable) << what;
   const WgmmaWorkspace workspace = wgmma_workspace(problem, plan);
   EXPECT_EQ(plan.workspace_bytes, workspace.bytes) << what;
   const bool has_partial = plan.splits > 1 && !splits_in_cluster(tile);
-  const auto packed = [&](const OperandView& view, std::int64_t lines) {
-    return view.is_packed ? 2 * view.pitch * (view.is_mn_major ? p.k : lines) * (view.is_batched ? p.batch : 1) : 0;
+  const auto packed = [&](bool is_packed, const OperandView& view, std::int64_t lines) {
+    return is_packed ? 2 * view.pitch * (view.is_mn_major ? p.k : lines) * (view.is_batched ? p.batch : 1) : 0;
   };
   EXPECT_GE(workspace.packed_a, has_partial ? partial_bytes(p, plan.splits) : 0) << what;
-  EXPECT_GE(workspace.packed_b - workspace.packed_a, packed(view_a(p), p.m)) << what;
-  EXPECT_GE(workspace.bytes - workspace.packed_b, packed(view_b(p), p.n)) << what;
+  EXPECT_GE(workspace.packed_b - workspace.packed_a, packed(plan.is_a_packed, view_a(p), p.m)) << what;
+  EXPECT_GE(workspace.bytes - workspace.packed_b, packed(plan.is_b_packed, view_b(p), p.n)) << what;
   EXPECT_EQ(workspace.packed_a % 16, 0) << what;
   EXPECT_EQ(workspace.packed_b % 16, 0) << what;
   if (!has_partial && !plan.is_a_packed && !plan.is_b_packed) {
@@ -221,46 +221,46 @@ OperandView view_of(std::int64_t line_stride, std::int64_t k_stride, const void*
 
 TEST(WgmmaViews, EitherOrderIsReadWhereItLies) {
   const OperandView by_k = view_of(200, 1);
-  EXPECT_FALSE(by_k.is_packed);
+  EXPECT_TRUE(by_k.is_addressable);
   EXPECT_FALSE(by_k.is_mn_major);
   EXPECT_EQ(by_k.pitch, 200);
   EXPECT_EQ(view_of(1024, 1).pitch, 1024);
   const OperandView by_lines = view_of(1, 104);
-  EXPECT_FALSE(by_lines.is_packed);
+  EXPECT_TRUE(by_lines.is_addressable);
   EXPECT_TRUE(by_lines.is_mn_major);
   EXPECT_EQ(by_lines.pitch, 104);
 
   Problem p = problem_of(8, 104, 200);  // b's lines are its columns
   EXPECT_TRUE(view_b(p).is_mn_major);
-  EXPECT_FALSE(view_b(p).is_packed);
+  EXPECT_TRUE(view_b(p).is_addressable);
   p.b = {nullptr, 1, 200, 0};
   EXPECT_FALSE(view_b(p).is_mn_major);
-  EXPECT_FALSE(view_b(p).is_packed);
+  EXPECT_TRUE(view_b(p).is_addressable);
   EXPECT_EQ(view_b(p).pitch, 200);
 }
 
 TEST(WgmmaViews, WhatIsOffSixteenBytesIsPacked) {
   for (std::uintptr_t bytes = 0; bytes < 16; bytes += 2) {
-    EXPECT_EQ(view_of(200, 1, address(4096 + bytes)).is_packed, bytes != 0) << bytes;
-    EXPECT_EQ(view_of(1, 104, address(4096 + bytes)).is_packed, bytes != 0) << bytes;
+    EXPECT_EQ(view_of(200, 1, address(4096 + bytes)).is_addressable, bytes == 0) << bytes;
+    EXPECT_EQ(view_of(1, 104, address(4096 + bytes)).is_addressable, bytes == 0) << bytes;
   }
   for (std::int64_t extra = 0; extra < 8; ++extra) {
-    EXPECT_EQ(view_of(200 + extra, 1).is_packed, extra != 0) << extra;
-    EXPECT_EQ(view_of(1, 104 + extra).is_packed, extra != 0) << extra;
+    EXPECT_EQ(view_of(200 + extra, 1).is_addressable, extra == 0) << extra;
+    EXPECT_EQ(view_of(1, 104 + extra).is_addressable, extra == 0) << extra;
   }
 }
 
 TEST(WgmmaViews, StridesThatTmaDoesNotHaveArePacked) {
-  EXPECT_TRUE(view_of(400, 2).is_packed) << "no unit stride";
-  EXPECT_TRUE(view_of(2, 208).is_packed);
-  EXPECT_TRUE(view_of(0, 1).is_packed) << "one line repeated";
-  EXPECT_TRUE(view_of(1, 0).is_packed);
-  EXPECT_TRUE(view_of(0, 0).is_packed);
-  EXPECT_TRUE(view_of(-200, 1).is_packed);
-  EXPECT_TRUE(view_of(-200, -1).is_packed);
-  EXPECT_TRUE(view_of(192, 1).is_packed) << "lines that share elements";
-  EXPECT_FALSE(view_of((std::int64_t{1} << 38) - 8, 1).is_packed);
-  EXPECT_TRUE(view_of(std::int64_t{1} << 38, 1).is_packed) << "2^39 bytes and more";
+  EXPECT_FALSE(view_of(400, 2).is_addressable) << "no unit stride";
+  EXPECT_FALSE(view_of(2, 208).is_addressable);
+  EXPECT_FALSE(view_of(0, 1).is_addressable) << "one line repeated";
+  EXPECT_FALSE(view_of(1, 0).is_addressable);
+  EXPECT_FALSE(view_of(0, 0).is_addressable);
+  EXPECT_FALSE(view_of(-200, 1).is_addressable);
+  EXPECT_FALSE(view_of(-200, -1).is_addressable);
+  EXPECT_FALSE(view_of(192, 1).is_addressable) << "lines that share elements";
+  EXPECT_TRUE(view_of((std::int64_t{1} << 38) - 8, 1).is_addressable);
+  EXPECT_FALSE(view_of(std::int64_t{1} << 38, 1).is_addressable) << "2^39 bytes and more";
 }
 
 TEST(WgmmaViews, CopiesKeepTheOrderAndStartLinesOn128Bytes) {
@@ -277,12 +277,12 @@ TEST(WgmmaViews, CopiesKeepTheOrderAndStartLinesOn128Bytes) {
 TEST(WgmmaViews, ASingleLineHasNoPitch) {
   Problem p = problem_of(1, 8, 200);
   p.a = {nullptr, 3, 1, 0};
-  EXPECT_FALSE(view_a(p).is_packed);
+  EXPECT_TRUE(view_a(p).is_addressable);
   EXPECT_EQ(view_a(p).pitch % 8, 0);
   EXPECT_GE(view_a(p).pitch, 200);
   p = problem_of(100, 8, 1);
   p.a = {nullptr, 1, 77, 0};
-  EXPECT_FALSE(view_a(p).is_packed);
+  EXPECT_TRUE(view_a(p).is_addressable);
   EXPECT_EQ(view_a(p).pitch % 8, 0);
   EXPECT_GE(view_a(p).pitch, 100);
 }
@@ -292,11 +292,11 @@ TEST(WgmmaViews, OneMatrixForTheWholeBatchIsNotBatched) {
   EXPECT_FALSE(view_of(200, 1, nullptr, 1, 20000).is_batched);
   const OperandView batched = view_of(200, 1, nullptr, 3, 20000);
   EXPECT_TRUE(batched.is_batched);
-  EXPECT_FALSE(batched.is_packed);
+  EXPECT_TRUE(batched.is_addressable);
   EXPECT_EQ(batched.batch_pitch, 20000);
-  EXPECT_TRUE(view_of(200, 1, nullptr, 3, 20004).is_packed);
-  EXPECT_TRUE(view_of(200, 1, nullptr, 3, -20000).is_packed) << "TMA has no negative pitch";
-  EXPECT_FALSE(view_of(600, 1, nullptr, 3, 200).is_packed) << "a line of each matrix in turn";
+  EXPECT_FALSE(view_of(200, 1, nullptr, 3, 20004).is_addressable);
+  EXPECT_FALSE(view_of(200, 1, nullptr, 3, -20000).is_addressable) << "TMA has no negative pitch";
+  EXPECT_TRUE(view_of(600, 1, nullptr, 3, 200).is_addressable) << "a line of each matrix in turn";
 }
 
 TEST(WgmmaViews, AResultIsStoredByTmaWhereItsRowsAllow) {
