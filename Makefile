@@ -14,7 +14,7 @@ CXX_SOURCES = $$(git ls-files --cached --others --exclude-standard \
   '*.cpp' '*.hpp' '*.h' '*.cu' '*.cuh' | while read -r file; do [ -e "$$file" ] && echo "$$file"; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench gpu-check format lint wheel clean
+.PHONY: help build demo test bench test-asan gpu-check format lint wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -37,6 +37,9 @@ demo: ## set up, build and show both operators beside PyTorch's
 
 test: ## build everything and run all tests that this machine can run
 	@$(ENVIRONMENT) test $(PYTEST_ARGS)
+
+test-asan: ## build for the CPU with the address and undefined-behaviour sanitizers and run the C++ tests
+	@$(ENVIRONMENT) asan
 
 bench: ## run the benchmark for the device that is there
 	@$(ENVIRONMENT) build

@@ -33,6 +33,13 @@ inline constexpr std::int64_t kUnpackedABytes = 256 * 1024;
 inline constexpr std::int64_t kUnpackedRows = 24;
 inline constexpr std::int64_t kUnpackedBBytes = 128 * 1024;
 
+// Rows of a up to which its products are formed without tiles, where b is column-major or larger than this; and columns
+// whose sums the first-level cache holds. On an EPYC 7003, one thread, float32: 1 x 4096 x 4096 takes 2.2 ms
+// against 5.7 in tiles, 3 x 1000 x 1000 with b column-major 0.23 against 0.39.
+inline constexpr std::int64_t kVectorRows = 3;
+inline constexpr std::int64_t kVectorBBytes = 8 * 1024 * 1024;
+inline constexpr std::int64_t kVectorCols = 2048;
+
 // Multiply-adds below which a thread costs more to wake than it saves, and steps of k below which a split of k does.
 inline constexpr std::int64_t kWorkPerThread = 256 * 1024;
 inline constexpr std::int64_t kStepsPerSplit = 2048;

@@ -88,6 +88,25 @@ bool wants_exchange(const Problem& p, const MicroTile& tile) {
   return 2 * p.n <= tile.cols && p.m >= tile.cols;
 }
 
+// Whether x * y is at most `limit`, also where the product would overflow.
+bool fits(std::int64_t x, std::int64_t y, std::int64_t limit) {
+  return static_cast<double>(x) * static_cast<double>(y) <= static_cast<double>(limit);
+}
+
+bool is_real_floating(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 || dtype == DType::kFloat64;
+}
+
+// Whether all of b is read for so few rows that packing it, or walking down its columns, would take longer.
+bool wants_vectors(const Problem& p) {
+  if (!is_real_floating(p.dtype)) return false;
+  if (p.m > kVectorRows) return false;
+  if (p.b.row_stride == 1 && p.k > 1) return true;
+  // Tiles are faster where b stays in the caches.
+  const bool large = static_cast<double>(p.k) * static_cast<double>(p.n) * element_size(p.dtype) > kVectorBBytes;
+  return p.b.col_stride == 1 && (p.m == 1 || large);
+}
+
 // Equal parts of `size`, as few as `largest` allows, each a multiple of `unit`.
 std::int64_t equal_parts(std::int64_t size, std::int64_t largest, std::int64_t unit) {
   largest = std::max(largest / unit * unit, unit);
@@ -143,10 +162,21 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
   const std::int64_t task_k = plan.splits == 1 ? p.k : plan.split_k;
   plan.tile_k = equal_parts(std::max<std::int64_t>(task_k, 1), kSliceSteps * steps, steps);
   const std::int64_t slice = plan.tile_k / steps * unit;
+  plan.by_vectors = wants_vectors(p);
+  if (plan.by_vectors) {
+    const std::int64_t number = packed_bytes(p.dtype);
+    plan.block_n = plan.splits > 1 ? plan.tile_n : std::min<std::int64_t>(plan.tile_n, kVectorCols);
+    plan.packed_a_bytes = round_up(std::min(plan.tile_m, p.m) * task_k * number + vector_bytes(plan.isa), 64);
+    plan.packed_b_bytes = round_up(std::min(plan.tile_m, p.m) * plan.block_n * number, 64);
+    plan.scratch_bytes = plan.packed_a_bytes + plan.packed_b_bytes;
+    if (plan.splits > 1) plan.partial_bytes = round_up(plan.tile_m * plan.block_n * number, 64);
+    plan.workspace_bytes = plan.tasks * plan.partial_bytes;
+    return;
+  }
   const bool is_unit = unit == element_size(p.dtype) && steps == 1;
-  plan.pack_a = !(is_unit && plan.tile_m * task_k * unit <= kUnpackedABytes);
+  plan.pack_a = !(is_unit && fits(plan.tile_m, task_k * unit, kUnpackedABytes));
   plan.pack_b = !(is_unit && p.b.col_stride == 1 &&
-                  (plan.tile_m <= kUnpackedRows || task_k * plan.tile_n * unit <= kUnpackedBBytes));
+                  (plan.tile_m <= kUnpackedRows || fits(plan.tile_n, task_k * unit, kUnpackedBBytes)));
 
   // Sums have their place in the result itself if that is of the same type and nothing else is added to them.
   const bool plain = p.c.data == nullptr && p.alpha.re == 1 && p.alpha.im == 0 && p.alpha.integer == 1;
@@ -160,7 +190,8 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
   plan.block_n = plan.splits > 1 ? plan.tile_n
                                  : equal_parts(plan.tile_n, std::max<std::int64_t>(block_n, 8 * tile.cols), tile.cols);
 
-  plan.packed_a_bytes = plan.pack_a ? round_up(plan.block_m * slice, 64) : 0;
+  // Whole registers are stored behind the last panel of a.
+  plan.packed_a_bytes = plan.pack_a ? round_up(plan.block_m * slice + vector_bytes(plan.isa), 64) : 0;
   plan.packed_b_bytes = round_up((plan.pack_b ? plan.block_n : tile.cols) * slice, 64);
   const std::int64_t sums = round_up(plan.tile_m * plan.block_n * sum, 64);
   if (plan.splits > 1) {
@@ -219,8 +250,8 @@ std::string to_string(const Plan& plan) {
     if (plan.splits > 1) out << " split " << plan.splits;
     out << " tasks " << plan.tasks;
     if (plan.algorithm == Algorithm::kBlocked) {
-      out << " " << cpu_isa_name(plan.isa) << (plan.exchanged ? " exchanged" : "") << (plan.pack_a ? " pack a" : "")
-          << (plan.pack_b ? " pack b" : "");
+      out << " " << cpu_isa_name(plan.isa) << (plan.exchanged ? " exchanged" : "")
+          << (plan.by_vectors ? " vectors" : "") << (plan.pack_a ? " pack a" : "") << (plan.pack_b ? " pack b" : "");
     }
   }
   return out.str();

@@ -46,6 +46,7 @@ struct Plan {
   // blocked: see cpu/blocked.hpp.
   CpuIsa isa = CpuIsa::kPortable;
   bool exchanged = false;                 // as d^T = b^T a^T; everything below and the tiles are meant for that problem
+  bool by_vectors = false;                // rows of a by all of b, without tiles: see cpu/vector_products.hpp
   bool pack_a = false, pack_b = false;    // else read where they lie
   bool in_place = false;                  // sums of several slices of k are added up in the result
   std::int64_t block_m = 0, block_n = 0;  // rows of a and columns of b that are packed at a time

@@ -153,6 +153,27 @@ TEST_P(MatmulCpu, PackedOperands) {
   }
 }
 
+// Products of a few rows or columns by a matrix, which is read in the order in which it lies; beyond 8 MB also for
+// several rows of a row-major one.
+TEST_P(MatmulCpu, VectorProducts) {
+  for (const Layout layout : {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced, Layout::kReversed}) {
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 133, 77},
+                                  {2, 70, 150},
+                                  {3, 9, 64},
+                                  {133, 1, 77},
+                                  {70, 2, 150},
+                                  {1, 2100, 9},
+                                  {2, 2100, 1010}}) {
+      if (m == 2 && n == 2100 && (layout != Layout::kRowMajor || dtype() != DType::kFloat32)) continue;
+      MatmulCase spec{dtype(), m, n, k};
+      spec.a = spec.b = layout;
+      check(execute(), spec);
+      spec.a = Layout::kSliced, spec.odd_offset = 1;
+      check(execute(), spec);
+    }
+  }
+}
+
 // Few outputs and many steps of k: threads sum parts of k, which are added up in a fixed order.
 TEST_P(MatmulCpu, SplitK) {
   for (const auto& [m, n] : {std::array<std::int64_t, 2>{1, 1}, {3, 5}, {16, 16}, {7, 40}, {40, 1}}) {

@@ -21,9 +21,13 @@ Problem problem_of(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype =
   Problem p{};
   p.dtype = dtype;
   p.m = m, p.n = n, p.k = k, p.batch = batch;
-  p.a = {nullptr, k, 1, m * k};
-  p.b = {nullptr, n, 1, k * n};
-  p.d = {nullptr, n, 1, m * n};
+  // Some sizes here are beyond any memory: their strides wrap around, and nobody looks at them.
+  const auto area = [](std::int64_t rows, std::int64_t cols) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(cols));
+  };
+  p.a = {nullptr, k, 1, area(m, k)};
+  p.b = {nullptr, n, 1, area(k, n)};
+  p.d = {nullptr, n, 1, area(m, n)};
   return p;
 }
 

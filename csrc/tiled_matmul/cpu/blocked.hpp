@@ -8,6 +8,7 @@
 #include "csrc/tiled_matmul/cpu/micro_tile.hpp"
 #include "csrc/tiled_matmul/cpu/pack.hpp"
 #include "csrc/tiled_matmul/cpu/run.hpp"
+#include "csrc/tiled_matmul/cpu/vector_products.hpp"
 
 namespace pmpp::PMPP_ISA {
 
@@ -70,6 +71,29 @@ PMPP_INLINE AccumulatorOf<T> sum_at(const NumberOf<T>* tile, std::int64_t pitch,
   }
 }
 
+// The same for a row of contiguous complex elements, a register at a time: re*re and re*im, plus im*im and im*re with
+// their places and the sign of the first exchanged.
+template <class R, std::size_t... kIndex>
+PMPP_INLINE Vector<R> join_parts(Vector<R> re, Vector<R> im, std::index_sequence<kIndex...>) {
+  using Bits = Vector<std::conditional_t<sizeof(R) == 4, std::uint32_t, std::uint64_t>>;
+  const auto swapped = shuffle(bit_cast<Bits>(im), bit_cast<Bits>(im), Bits{(kIndex ^ 1)...});
+  const Bits sign = {(kIndex % 2 == 0 ? std::uint64_t{1} << 63 >> (64 - 8 * sizeof(R)) : 0)...};
+  return re + bit_cast<Vector<R>>(swapped ^ sign);
+}
+
+template <class T>
+PMPP_INLINE void join_row(const NumberOf<T>* tile, std::int64_t pitch, T* row, int count) {
+  using R = NumberOf<T>;
+  constexpr int kPerVector = kVectorBytes / sizeof(T);
+  constexpr auto kIndices = std::make_index_sequence<kVectorBytes / sizeof(R)>();
+  int j = 0;
+  for (; j + kPerVector <= count; j += kPerVector) {
+    const auto re = load_vector<Vector<R>>(tile + 2 * j), im = load_vector<Vector<R>>(tile + pitch + 2 * j);
+    store_vector(row + j, join_parts<R>(re, im, kIndices));
+  }
+  for (; j < count; ++j) store(row + j, sum_at<T>(tile, pitch, 0, j));
+}
+
 template <class T>
 PMPP_INLINE bool stores_plainly(const Arguments<T>& p) {
   return p.d_col == 1 && !p.scaled && p.c == nullptr;
@@ -82,7 +106,7 @@ void finish_tile(const Arguments<T>& p, std::int64_t batch, std::int64_t row, st
     for (int i = 0; i < rows; ++i) {
       T* const target = p.d + batch * p.d_batch + (row + i) * p.d_row + col;
       if constexpr (kIsComplex<T>) {
-        for (int j = 0; j < cols; ++j) store(target + j, sum_at<T>(tile, pitch, i, j));
+        join_row<T>(tile + 2 * i * pitch, pitch, target, cols);
       } else {
         narrow_row<T>(tile + i * pitch, target, cols);
       }
@@ -113,6 +137,9 @@ class Task {
   }
 
   void run() {
+    if constexpr (kHasVectorProducts<T>) {
+      if (plan_.by_vectors) return run_vectors();
+    }
     for (std::int64_t col = range_.col; col < range_.col_end; col += plan_.block_n) {
       const std::int64_t col_end = smaller(col + plan_.block_n, range_.col_end);
       for (std::int64_t k = range_.k; k < range_.k_end; k += plan_.tile_k) {
@@ -128,7 +155,7 @@ class Task {
             set_b(j, j - col, cols, k);
             for (std::int64_t i = row; i < row_end; i += kTileRows<T>) {
               const int rows = static_cast<int>(smaller(kTileRows<T>, row_end - i));
-              panels_.a = a_ + (i - row) * panels_.a_row;
+              panels_.a = a_ + (i - row) / kTileRows<T> * a_tile_;
               tile(i, j, j - col, rows, cols);
             }
           }
@@ -139,6 +166,40 @@ class Task {
 
  private:
   static constexpr int kPart = kParts<T>;
+
+  // A group of columns of b at a time, whose sums the first-level cache holds.
+  void run_vectors() {
+    const std::int64_t depth = range_.k_end - range_.k;
+    const T* const a = p_.a + range_.batch * p_.a_batch + range_.row * p_.a_row + range_.k * p_.a_col;
+    const auto rows = static_cast<int>(range_.row_end - range_.row);
+    const Number* x = packed_a_;
+    std::int64_t x_pitch = depth;
+    if (std::is_same_v<T, Number> && p_.a_col == 1) {
+      x = reinterpret_cast<const Number*>(a);
+      x_pitch = p_.a_row;
+    } else {
+      pack_rows_anyhow(Source<T>{a, p_.a_row, p_.a_col, rows, depth});
+    }
+    for (std::int64_t col = range_.col; col < range_.col_end; col += plan_.block_n) {
+      const auto cols = static_cast<int>(smaller(plan_.block_n, range_.col_end - col));
+      const T* const b = p_.b + range_.batch * p_.b_batch + range_.k * p_.b_row + col * p_.b_col;
+      Number* const sums = split_ ? sums_ + (col - range_.col) : packed_b_;
+      const std::int64_t pitch = plan_.block_n;
+      if (p_.b_row == 1) {
+        for (int i = 0; i < rows; ++i) dot_row(x + i * x_pitch, b, p_.b_col, depth, cols, sums + i * pitch);
+      } else {
+        weigh_rows(x, x_pitch, rows, b, p_.b_row, depth, cols, sums, pitch);
+      }
+      if (!split_) finish_tile(p_, range_.batch, range_.row, col, rows, cols, sums, pitch);
+    }
+  }
+
+  PMPP_INLINE void pack_rows_anyhow(const Source<T>& source) {
+    if (source.k_stride == 1) return pack_rows(source, packed_a_, source.depth);
+    for (int i = 0; i < source.width; ++i) {
+      for (std::int64_t k = 0; k < source.depth; ++k) packed_a_[i * source.depth + k] = widen(load(source.at(i, k)));
+    }
+  }
 
   PMPP_INLINE void pack_b(std::int64_t col, std::int64_t col_end, std::int64_t k) {
     const std::int64_t width = col_end - col;
@@ -163,11 +224,13 @@ class Task {
       panels_.a_row = pitch * kPart;
       panels_.a_step = kPart;
     } else {
-      pack_columns(source, packed_a_, plan_.block_m);
+      pack_columns<T, kTileRows<T>>(source, packed_a_);
       a_ = packed_a_;
       panels_.a_row = kPart;
-      panels_.a_step = plan_.block_m * kPart;
+      panels_.a_step = kTileRows<T> * kPart;
     }
+    // From one tile of rows to the next.
+    a_tile_ = plan_.pack_a && p_.a_col != 1 ? panels_.depth * kTileRows<T> * kPart : panels_.a_row * kTileRows<T>;
   }
 
   PMPP_INLINE void set_b(std::int64_t col, std::int64_t offset, int cols, std::int64_t k) {
@@ -218,7 +281,7 @@ class Task {
   Number *packed_a_, *packed_b_, *sums_;
   const Number* a_ = nullptr;
   Panels<Sums, kIsComplex<T>> panels_ = {};
-  std::int64_t depth_ = 0;
+  std::int64_t depth_ = 0, a_tile_ = 0;
   bool first_ = true, last_ = true, split_;
 };
 

@@ -100,10 +100,17 @@ void micro_kernel(const Panels<S, kComplex>& panels, typename S::Number* c, std:
   using Register = typename S::Register;
   using Number = typename S::Number;
   constexpr int kWidth = sizeof(Register) / sizeof(Number);
-  // Strides of three rows reach six of them from two pointers.
-  const Number* a[(kRows + 2) / 3];
+  // Three rows can be addressed from one pointer by their stride, and the two of a complex number without.
+  constexpr int kGroup = kComplex ? 2 : 3;
+  const Number* a[(kRows + kGroup - 1) / kGroup];
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; r += 3) a[r / 3] = panels.a_at(r);
+  for (int r = 0; r < kRows; r += kGroup) a[r / kGroup] = panels.a_at(r);
+    // On their way while the sums are formed.
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    __builtin_prefetch(c + r * c_row, 1);
+    __builtin_prefetch(c + r * c_row + S::kVectors * kWidth - 1, 1);
+  }
   S sums[kRows][S::kVectors] = {};
   const Number* b = panels.b;
   const std::int64_t a_row = panels.a_row;
@@ -113,14 +120,13 @@ void micro_kernel(const Panels<S, kComplex>& panels, typename S::Number* c, std:
     for (int v = 0; v < S::kVectors; ++v) y[v] = load_vector<Register>(b + v * kWidth);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const Number* const address = kComplex ? panels.a_at(r) + k * panels.a_step : a[r / 3] + r % 3 * a_row;
-      const Number x = load(address);
+      const Number x = load(a[r / kGroup] + r % kGroup * (kComplex ? 1 : a_row));
 #pragma GCC unroll 4
       for (int v = 0; v < S::kVectors; ++v) sums[r][v].add(x, y[v]);
     }
     b += panels.b_step;
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; r += 3) a[r / 3] += panels.a_step;
+    for (int r = 0; r < kRows; r += kGroup) a[r / kGroup] += panels.a_step;
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {

@@ -211,23 +211,32 @@ void pack_rows(const Source<T>& s, void* rows, std::int64_t pitch) {
   }
 }
 
-// The rows of a side by side at every step of k, `pitch` units from one step to the next: when its columns are
-// contiguous.
-template <class T>
-void pack_columns(const Source<T>& s, void* columns, std::int64_t pitch) {
+// Panels of kWidth rows of a side by side at every step of k, one panel after the other: when the columns of a are
+// contiguous, or nothing is. Whole registers are stored, of which the next step overwrites what reaches into it; after
+// the last panel there is room for one register.
+template <class T, int kWidth>
+void pack_columns(const Source<T>& s, void* columns) {
   constexpr int kBytes = kUnitBytes<T>;
   constexpr int kPerVector = kVectorBytes / kBytes;
+  constexpr int kReach = (kWidth + kPerVector - 1) / kPerVector * kPerVector;
   const std::int64_t units = (s.depth + kSteps<T> - 1) / kSteps<T>;
   const std::int64_t whole_units = s.depth / kSteps<T>;
-  for (std::int64_t unit = 0; unit < units; ++unit) {
-    auto* const target = static_cast<std::uint8_t*>(columns) + unit * pitch * kBytes;
-    std::int64_t w = 0;
-    if (s.stride == 1 && unit < whole_units) {
-      for (; w + kPerVector <= s.width; w += kPerVector) {
-        store_vector(target + w * kBytes, load_units<T, kVectorBytes, false>(s.at(w, unit * kSteps<T>), s.k_stride));
+  auto* target = static_cast<std::uint8_t*>(columns);
+  for (std::int64_t w0 = 0; w0 < s.width; w0 += kWidth, target += units * kWidth * kBytes) {
+    const int width = static_cast<int>(s.width - w0 < kWidth ? s.width - w0 : kWidth);
+    std::int64_t unit = 0;
+    if (s.stride == 1 && w0 + kReach <= s.width) {
+      for (; unit < whole_units; ++unit) {
+#pragma GCC unroll 4
+        for (int w = 0; w < kWidth; w += kPerVector) {
+          store_vector(target + (unit * kWidth + w) * kBytes,
+                       load_units<T, kVectorBytes, false>(s.at(w0 + w, unit * kSteps<T>), s.k_stride));
+        }
       }
     }
-    for (; w < s.width; ++w) pack_one(s, w, unit, target + w * kBytes);
+    for (; unit < units; ++unit) {
+      for (int w = 0; w < width; ++w) pack_one(s, w0 + w, unit, target + (unit * kWidth + w) * kBytes);
+    }
   }
 }
 
