@@ -270,7 +270,16 @@ class Check:
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "ctest.xml"
             finished = run_process(
-                [find_tool("ctest"), "--test-dir", build, "--output-on-failure", "--output-junit", report]
+                [
+                    find_tool("ctest"),
+                    "--test-dir",
+                    build,
+                    "--output-on-failure",
+                    "--parallel",
+                    "12",
+                    "--output-junit",
+                    report,
+                ]
             )
             return with_exit_code(junit_counts(report), finished)
 

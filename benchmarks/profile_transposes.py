@@ -19,8 +19,8 @@ import torch_pmpp  # noqa: E402
 
 # Algorithm and side of the float32 square it transposes, in the order of the launches, one kernel each. The classic
 # tiles are counted where conflicts show as well as anywhere; `vectorized` is also held to a share of the memory's
-# rate, for which the matrix must dwarf the L2 cache and the start of the launch: at 8192 x 8192 27 of the 268 MB that it
-# writes are still in the L2 cache of an H200 when it ends, and are missing in the count (83 %).
+# rate, for which the matrix must dwarf the L2 cache and the start of the launch: at 8192 x 8192 27 of the 268 MB that
+# it writes are still in the L2 cache of an H200 when it ends, and are missing in the count (83 %).
 LAUNCHES = (("shared", 4096), ("padded", 4096), ("padded16", 4096), ("vectorized", 16384))
 
 

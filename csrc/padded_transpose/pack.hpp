@@ -10,16 +10,16 @@
 
 namespace pmpp::transposition {
 
-// out[b][r][c] = in[b][r][c] for 0 <= c < cols and, if is_padding_zeroed, 0 for cols <= c < pitch. Strides and pitch are in elements; an input
-// may have any strides, also of a transposed view. `out` has batch * rows * pitch elements, and starts at a multiple of
-// their size, as `in` does; of 4 bytes and more, half their size is enough.
+// out[b][r][c] = in[b][r][c] for 0 <= c < cols and, if is_padding_zeroed, 0 for cols <= c < pitch. Strides and pitch
+// are in elements; an input may have any strides, also of a transposed view. `out` has batch * rows * pitch elements,
+// and starts at a multiple of their size, as `in` does; of 4 bytes and more, half their size is enough.
 struct Pack {
   int element_size = 0;  // bytes: 1, 2, 4, 8 or 16
   std::int64_t rows = 0, cols = 0, batch = 1;
   const void* in = nullptr;
   std::int64_t in_row_stride = 0, in_col_stride = 0, in_batch_stride = 0;
   void* out = nullptr;
-  std::int64_t pitch = 0;  // at least cols
+  std::int64_t pitch = 0;         // at least cols
   bool is_padding_zeroed = true;  // else the padding keeps what it holds
 };
 

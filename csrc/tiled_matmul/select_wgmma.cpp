@@ -172,8 +172,11 @@ Problem wgmma_problem(const Problem& problem) {
 OperandView view_a(const Problem& p) { return view(p.a, p.m, p.k, p.batch, p.a.row_stride, p.a.col_stride); }
 OperandView view_b(const Problem& p) { return view(p.b, p.n, p.k, p.batch, p.b.col_stride, p.b.row_stride); }
 
+// Rows end on 16 bytes as well: TMA was seen to write up to there what lies past the end of a row (H200, n = 1 and
+// 138).
 bool stores_by_tma(const Problem& p) {
-  return is_aligned(p.d.data, kTmaBytes) && p.d.col_stride == 1 && fits(p.n, p.m, p.d.row_stride) &&
+  return p.n % kTmaElements == 0 && is_aligned(p.d.data, kTmaBytes) && p.d.col_stride == 1 &&
+         fits(p.n, p.m, p.d.row_stride) &&
          (p.batch == 1 ||
           (p.d.batch_stride > 0 && p.d.batch_stride % kTmaElements == 0 && p.d.batch_stride < kMaxPitch));
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <random>
@@ -61,9 +62,15 @@ class CudaWgmma : public NeedsCuda<::testing::TestWithParam<DType>> {
     const std::vector<Plan> plans = on_device.plans(Algorithm::kWgmma);
     check_plans(data, on_device, plans);
     std::set<int> tiles;
-    for (const Plan& plan : plans) tiles.insert(plan.config);
+    bool is_realigned = false;
+    for (const Plan& plan : plans) {
+      tiles.insert(plan.config);
+      is_realigned = is_realigned || plan.is_a_realigned || plan.is_b_realigned;
+    }
     if (data.spec.k > matmul::kWgmmaK) {
-      EXPECT_EQ(tiles.size(), std::size_t{kWgmmaTileCount}) << "every tile runs where k can be cut";
+      const auto expected = std::count_if(std::begin(matmul::kWgmmaTiles), std::end(matmul::kWgmmaTiles),
+                                          [&](const auto& tile) { return is_realigned || !tile.realigns; });
+      EXPECT_EQ(tiles.size(), static_cast<std::size_t>(expected)) << "every tile runs where k can be cut";
     }
     return plans.size();
   }
@@ -167,8 +174,11 @@ TEST_P(CudaWgmma, OneOperandIsPackedTheOtherNot) {
       (is_a_off ? spec.a_offset : spec.b_offset) = 1;
       MatmulData data(spec);
       for (const Plan& plan : DeviceCase(data).plans(Algorithm::kWgmma)) {
-        EXPECT_EQ(plan.is_a_packed, is_a_off) << to_string(plan);
-        EXPECT_EQ(plan.is_b_packed, !is_a_off) << to_string(plan);
+        const bool realigns = matmul::kWgmmaTiles[plan.config].realigns;
+        EXPECT_EQ(plan.is_a_packed, is_a_off && !realigns) << to_string(plan);
+        EXPECT_EQ(plan.is_b_packed, !is_a_off && !realigns) << to_string(plan);
+        EXPECT_EQ(plan.is_a_realigned, is_a_off && realigns) << to_string(plan);
+        EXPECT_EQ(plan.is_b_realigned, !is_a_off && realigns) << to_string(plan);
       }
       check_all(data);
       if (HasFailure()) return;

@@ -338,7 +338,7 @@ TEST_P(Ops, ErrorAlgorithm) {
   const Tensor x = random({2, 2}, at::kFloat);
   expect_error<c10::ValueError>([&] { pmpp::tiled_matmul(x, x, "fast"); },
                                 "tiled_matmul: unknown algorithm 'fast'; expected one of auto, naive, tiled, "
-                                "tiled_dynamic, mma, blocked");
+                                "tiled_dynamic, mma, wgmma, blocked");
   expect_error<c10::ValueError>([&] { pmpp::padded_transpose(x, "fast"); },
                                 "padded_transpose: unknown algorithm 'fast'; expected one of auto, naive, shared, "
                                 "padded, padded16, vectorized, blocked");

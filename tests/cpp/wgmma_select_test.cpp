@@ -305,7 +305,8 @@ TEST(WgmmaViews, AResultIsStoredByTmaWhereItsRowsAllow) {
   p.d.data = reinterpret_cast<void*>(std::uintptr_t{4096 + 8});
   EXPECT_FALSE(stores_by_tma(p));
   EXPECT_FALSE(stores_by_tma(problem_of(100, 105, 64)));
-  EXPECT_TRUE(stores_by_tma(problem_of(1, 105, 64))) << "a single row has no pitch";
+  EXPECT_TRUE(stores_by_tma(problem_of(1, 104, 64))) << "a single row has no pitch";
+  EXPECT_FALSE(stores_by_tma(problem_of(1, 105, 64))) << "TMA would write up to the next 16 bytes";
   p = problem_of(100, 104, 64);
   p.d = {nullptr, 208, 2, 0};
   EXPECT_FALSE(stores_by_tma(p));

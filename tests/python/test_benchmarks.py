@@ -860,16 +860,16 @@ def judged(*launches):
 
 
 def test_transposes_are_judged_by_their_counters():
-    accesses = 4096**2 // 32  # of one direction; 8192 x 8192 takes four times as many
+    accesses = 4096**2 // 32  # of one direction; 16384 x 16384 takes sixteen times as many
     shared, padded, padded16 = (31 * accesses, 0, 24.0), (100, 200, 41.5), (accesses, accesses, 40.0)
-    good = judged(shared, padded, padded16, (400_000, 0, 89.5))
+    good = judged(shared, padded, padded16, (1_600_000, 0, 89.5))
     assert (good.passed, good.failed) == (6, 0)
     assert "padded at 4096 x 4096 300 conflicts (0.00 a turn) and 42% of DRAM peak" in good.note
-    assert "vectorized at 8192 x 8192 400000 conflicts (0.10 a turn) and 90% of DRAM peak" in good.note
+    assert "vectorized at 16384 x 16384 1600000 conflicts (0.10 a turn) and 90% of DRAM peak" in good.note
     assert "not so" not in good.note
 
     # Pairs of words in one bank, in one direction.
-    conflicting = judged(shared, padded, padded16, (0, 4 * accesses, 89.5))
+    conflicting = judged(shared, padded, padded16, (0, 16 * accesses, 89.5))
     assert (conflicting.failed, conflicting.note.split("; ")[1:]) == (
         1,
         ["not so: vectorized has next to none (under 0.25 a turn)"],
@@ -900,7 +900,7 @@ def test_launches_are_profiled_in_the_order_they_are_judged(monkeypatch):
     profile_transposes.main()
     launches = list(profile_transposes.LAUNCHES)
     assert events == [*launches, "start", *launches, "stop"]
-    assert launches[-1] == ("vectorized", 8192)
+    assert launches[-1] == ("vectorized", 16384)
 
 
 def test_process_that_takes_too_long_is_stopped():
