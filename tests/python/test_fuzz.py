@@ -90,8 +90,9 @@ def batched_geometries(draw, count, rows, columns, injective=False):
         return [*strides, offset, 0]
     if kind == "between":  # a line of each matrix in turn
         line = 0 if strides[0] >= strides[1] else 1
-        apart = strides[line]
-        strides[line] *= count
+        # One line alone may have any stride, also one that is shorter than itself.
+        apart = max(strides[line], ((rows, columns)[1 - line] - 1) * strides[1 - line] + 1)
+        strides[line] = apart * count
         return [*strides, offset, apart]
     extent = (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1
     spare = draw(st.integers(0, 9))

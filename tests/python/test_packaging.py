@@ -30,9 +30,9 @@ needs_setuptools = pytest.mark.skipif(
 )
 
 
-def run_python(code: str, folder: Path, path: Path) -> str:
+def run_python(code: str, folder: Path, path: Path, **variables: str) -> str:
     """What `code` prints in a new interpreter that runs in `folder` and finds packages in `path` first."""
-    environment = {**os.environ, "PYTHONPATH": str(path)}
+    environment = {**os.environ, "PYTHONPATH": str(path), **variables}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
@@ -225,6 +225,32 @@ def test_set_num_threads_takes_effect():
     for threads in (1, 2, 3):
         started = int(run_python(code.replace("THREADS", str(threads)), PACKAGE.parent, PACKAGE.parent))
         assert started == threads - 1, f"{threads} threads asked for, {started + 1} at work"
+
+
+def cpu_instruction_sets() -> list[str]:
+    """The names that PMPP_CPU_ISA takes on this machine, read from the error for a name that it does not."""
+    code = (
+        "import torch, torch_pmpp\ntry: torch_pmpp.tiled_matmul(torch.ones(2, 2), torch.ones(2, 2))\n"
+        "except ValueError as error: print(str(error).splitlines()[0])"
+    )
+    message = run_python(code, PACKAGE.parent, PACKAGE.parent, PMPP_CPU_ISA="abacus")
+    found = re.fullmatch(r"pmpp: PMPP_CPU_ISA is 'abacus', but this machine can run: (.*)", message)
+    assert found, message
+    return found[1].split(", ")
+
+
+def test_every_instruction_set_of_the_machine_can_be_forced():
+    names = cpu_instruction_sets()
+    assert names[0] == "portable"
+    code = (
+        "import torch, torch_pmpp; a = torch.arange(40000.).view(200, 200) % 7; "
+        "assert torch.equal(torch_pmpp.tiled_matmul(a, a), a @ a); "
+        "assert torch.equal(torch_pmpp.padded_transpose(a), a.t()); "
+        "print(torch.ops.pmpp._tiled_matmul_plan(a, a), torch.ops.pmpp._padded_transpose_plan(a))"
+    )
+    for name in names:
+        plans = run_python(code, PACKAGE.parent, PACKAGE.parent, PMPP_CPU_ISA=name)
+        assert plans.split().count(name) == 2, plans
 
 
 @pytest.fixture
