@@ -1,8 +1,8 @@
 // blocked on the CPU. A tile of source rows is copied into a buffer of the first-level cache, whose pitch keeps its
 // rows in different sets whatever the pitch of the matrix is; squares of 16-byte lanes are transposed in registers and
 // whole cache lines of the destination written. Not past the caches, not even where a result does not stay there: on an
-// EPYC 7003, one thread, 4096 x 8192 elements into memory in use, that moved 7.6, 6.6 and 11.3 GB/s for elements of 4, 8
-// and 16 bytes, against 11.0, 10.2 and 11.4 without. Included once for each instruction set.
+// EPYC 7003, one thread, 4096 x 8192 elements into memory in use, that moved 7.6, 6.6 and 11.3 GB/s for elements of 4,
+// 8 and 16 bytes, against 11.0, 10.2 and 11.4 without. Included once for each instruction set.
 #pragma once
 
 #include "csrc/common/cpu/simd.hpp"
