@@ -8,8 +8,9 @@
 
 namespace pmpp::matmul {
 
-// Enqueues the plan on the stream of the current device, of which `device` tells the facts, and returns the launch's own error; never synchronises.
-// `workspace` has plan.workspace_bytes bytes on that device. An empty result enqueues nothing.
+// Enqueues the plan on the stream of the current device, of which `device` tells the facts, and returns the launch's
+// own error; never synchronises. `workspace` has plan.workspace_bytes bytes on that device. An empty result enqueues
+// nothing.
 cudaError_t launch(const Plan& plan, const Problem& problem, const DeviceFacts& device, void* workspace,
                    cudaStream_t stream);
 

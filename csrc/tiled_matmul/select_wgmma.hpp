@@ -19,7 +19,7 @@ struct OperandView {
   bool is_mn_major = false;
   bool is_addressable = true;  // by TMA
   bool has_unit_stride = true;
-  bool is_batched = false;  // otherwise one matrix serves the whole batch
+  bool is_batched = false;                  // otherwise one matrix serves the whole batch
   std::int64_t pitch = 0, batch_pitch = 0;  // elements; of the copy where the operand is not addressable
 };
 OperandView view_a(const Problem& problem);
