@@ -202,6 +202,16 @@ __device__ __forceinline__ uint4 shift_chunks(uint4 low, uint4 high, unsigned by
   return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
+// The first `count` of the eight 2-byte elements of a chunk, and zeros.
+__device__ __forceinline__ uint4 first_elements(uint4 chunk, int count) {
+  std::uint32_t word[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    if (count < 2 * w + 2) word[w] = count == 2 * w + 1 ? word[w] & 0xffffu : 0;
+  }
+  return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
 // The matrix of a batch that a block works on; a grid has room for 65,535 on y, the rest lies on z.
 __device__ __forceinline__ std::int64_t matrix_index() {
   return static_cast<std::int64_t>(blockIdx.z) * gridDim.y + blockIdx.y;

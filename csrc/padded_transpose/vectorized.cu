@@ -1,8 +1,7 @@
 #include "csrc/padded_transpose/vectorized.hpp"
 
-#include <atomic>
-
 #include "csrc/common/int_math.hpp"
+#include "csrc/common/shared_memory.cuh"
 #include "csrc/padded_transpose/vectorized_aligned.cuh"
 #include "csrc/padded_transpose/vectorized_copy.cuh"
 #include "csrc/padded_transpose/vectorized_gather.cuh"
@@ -20,19 +19,6 @@ dim3 grid_of(const Plan& plan) {
 // ceil(2^32 / divisor), for a divisor of at least 2.
 unsigned reciprocal(int divisor) { return static_cast<unsigned>(ceil_div(std::int64_t{1} << 32, divisor)); }
 
-// Lets a kernel have kBytes of dynamic shared memory on the current device, once for each device.
-template <auto kKernel, int kBytes>
-cudaError_t opt_in() {
-  static std::atomic<std::uint64_t> done{0};  // a bit for each of the first 64 devices
-  int device = 0;
-  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
-  if ((done.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
-  const cudaError_t error = cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (error == cudaSuccess) done.fetch_or(bit, std::memory_order_relaxed);
-  return error;
-}
-
 unsigned row_tiles(const Plan& plan, const Problem& problem) {
   return static_cast<unsigned>(plan.grid[0] / ceil_div(problem.n, plan.tile_n));
 }
@@ -44,7 +30,7 @@ cudaError_t launch_aligned(const Plan& plan, const Problem& problem, cudaStream_
   static_assert(kBytes <= kMaxShared);
   constexpr auto kKernel = padded_transpose_aligned_kernel<E, kShape.source_bytes, kShape.dest_bytes, kShape.threads>;
   if constexpr (kBytes > kMaxStaticShared) {
-    if (const cudaError_t error = opt_in<kKernel, kBytes>(); error != cudaSuccess) return error;
+    if (const cudaError_t error = allow_shared_memory<kKernel, kBytes>(); error != cudaSuccess) return error;
   }
   kKernel<<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<E>(problem), row_tiles(plan, problem));
   return cudaGetLastError();
@@ -73,7 +59,7 @@ cudaError_t launch_gather(const Plan& plan, const Problem& problem, cudaStream_t
   constexpr auto kKernel = padded_transpose_gather_kernel<E, kShape.source_bytes, kShape.dest_bytes, kShape.threads,
                                                           gather_lanes(sizeof(E), kLevel), kHalo>;
   if constexpr (kBytes > kMaxStaticShared) {
-    if (const cudaError_t error = opt_in<kKernel, kBytes>(); error != cudaSuccess) return error;
+    if (const cudaError_t error = allow_shared_memory<kKernel, kBytes>(); error != cudaSuccess) return error;
   }
   kKernel<<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<E>(problem), row_tiles(plan, problem));
   return cudaGetLastError();
@@ -146,6 +132,10 @@ cudaError_t launch_typed(const Plan& plan, const Problem& problem, cudaStream_t 
                              cudaMemcpyDeviceToDevice, stream);
     case Method::kStrided:
     case Method::kNone:
+    case Method::kCpuTiles:
+    case Method::kCpuNarrow:
+    case Method::kCpuCopy:
+    case Method::kCpuStrided:
       return cudaErrorInvalidValue;
   }
   return cudaErrorInvalidValue;

@@ -2,32 +2,19 @@
 // side by side.
 #pragma once
 
-#include <atomic>
 #include <utility>
 
+#include "csrc/common/shared_memory.cuh"
 #include "csrc/tiled_matmul/launch_wgmma.hpp"
 #include "csrc/tiled_matmul/wgmma.cuh"
 
 namespace pmpp::matmul {
 
-// Allows a block more than 48 KiB of shared memory, once a kernel and device.
-template <class T, int kConfig, bool kTransA, bool kTransB>
-cudaError_t allow_shared_memory() {
-  static std::atomic<std::uint64_t> done{0};  // a bit for each device
-  int device = 0;
-  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
-  if ((done.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
-  const cudaError_t error =
-      cudaFuncSetAttribute(tiled_matmul_wgmma_kernel<T, kConfig, kTransA, kTransB>,
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, wgmma_shared_bytes(kWgmmaTiles[kConfig]));
-  if (error == cudaSuccess) done.fetch_or(bit, std::memory_order_relaxed);
-  return error;
-}
-
 template <class T, int kConfig, bool kTransA, bool kTransB>
 cudaError_t launch_wgmma_tile(const Plan& plan, const WgmmaArguments<T>& arguments, cudaStream_t stream) {
-  if (const cudaError_t error = allow_shared_memory<T, kConfig, kTransA, kTransB>(); error != cudaSuccess) return error;
+  constexpr auto kKernel = tiled_matmul_wgmma_kernel<T, kConfig, kTransA, kTransB>;
+  constexpr int kBytes = wgmma_shared_bytes(kWgmmaTiles[kConfig]);
+  if (const cudaError_t error = allow_shared_memory<kKernel, kBytes>(); error != cudaSuccess) return error;
   cudaLaunchAttribute attributes[2] = {};
   // The kernel waits for its predecessor itself, after it has set up its barriers.
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -41,7 +28,7 @@ cudaError_t launch_wgmma_tile(const Plan& plan, const WgmmaArguments<T>& argumen
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = plan.cluster > 1 ? 2 : 1;
-  return cudaLaunchKernelEx(&config, tiled_matmul_wgmma_kernel<T, kConfig, kTransA, kTransB>, arguments);
+  return cudaLaunchKernelEx(&config, kKernel, arguments);
 }
 
 template <class T, bool kTransA, bool kTransB>

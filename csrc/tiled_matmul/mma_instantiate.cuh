@@ -2,9 +2,8 @@
 // side by side.
 #pragma once
 
-#include <atomic>
-
 #include "csrc/common/int_math.hpp"
+#include "csrc/common/shared_memory.cuh"
 #include "csrc/tiled_matmul/launch_mma.hpp"
 #include "csrc/tiled_matmul/mma.cuh"
 #include "csrc/tiled_matmul/mma.hpp"
@@ -12,24 +11,12 @@
 namespace pmpp::matmul {
 namespace mma_detail {
 
-// Lets a kernel have its shared memory on the current device, once for each device.
-template <auto kKernel, int kBytes>
-cudaError_t opt_in() {
-  static std::atomic<std::uint64_t> done{0};  // a bit for each of the first 64 devices
-  int device = 0;
-  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
-  if ((done.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
-  const cudaError_t error = cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (error == cudaSuccess) done.fetch_or(bit, std::memory_order_relaxed);
-  return error;
-}
-
 template <class T, int kConfig, bool kAAlongK, bool kBAlongK>
 cudaError_t start(const MmaArguments<T>& args, unsigned blocks, cudaStream_t stream) {
   constexpr MmaTile kTile = kMmaTiles[kConfig];
   constexpr auto kKernel = tiled_matmul_mma_kernel<T, kConfig, kAAlongK, kBAlongK>;
-  if (const cudaError_t error = opt_in<kKernel, kTile.shared_bytes()>(); error != cudaSuccess) return error;
+  if (const cudaError_t error = allow_shared_memory<kKernel, kTile.shared_bytes()>(); error != cudaSuccess)
+    return error;
   kKernel<<<blocks, kTile.threads(), kTile.shared_bytes(), stream>>>(args);
   return cudaGetLastError();
 }

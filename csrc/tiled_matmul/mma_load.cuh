@@ -161,7 +161,7 @@ class RegisterLoader {
         memcpy(&low, word_[i], sizeof(low));
         memcpy(&high, word_[i] + 4, sizeof(high));
         uint4 chunk = transposition::shift_chunks<sizeof(T)>(low, high, static_cast<unsigned>(from & 15));
-        if (ends) chunk = first_elements(chunk, clamp_to_chunk(k_left_ - thread_.first));
+        if (ends) chunk = transposition::first_elements(chunk, clamp_to_chunk(k_left_ - thread_.first));
         put(stage, i, chunk);
         from += row_step_;
       }
@@ -203,15 +203,6 @@ class RegisterLoader {
 
   __device__ __forceinline__ void put(unsigned char* stage, int i, uint4 chunk) const {
     *reinterpret_cast<uint4*>(stage + thread_.shared_offset + i * (Thread::kRowStep * Layout::kRowBytes)) = chunk;
-  }
-
-  static __device__ __forceinline__ uint4 first_elements(uint4 chunk, int count) {
-    std::uint32_t word[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      if (count < 2 * w + 2) word[w] = count == 2 * w + 1 ? word[w] & 0xffffu : 0;
-    }
-    return make_uint4(word[0], word[1], word[2], word[3]);
   }
 
   Thread thread_;

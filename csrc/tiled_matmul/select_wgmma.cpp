@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <utility>
 
 #include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/wgmma.hpp"
@@ -154,19 +153,7 @@ double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
 }  // namespace
 
 Problem wgmma_problem(const Problem& problem) {
-  if (problem.d.col_stride == 1 || problem.d.row_stride != 1) return problem;
-  Problem p = problem;
-  const auto transposed = [](auto matrix) {
-    std::swap(matrix.row_stride, matrix.col_stride);
-    return matrix;
-  };
-  p.m = problem.n;
-  p.n = problem.m;
-  p.a = transposed(problem.b);
-  p.b = transposed(problem.a);
-  p.c = transposed(problem.c);
-  p.d = transposed(problem.d);
-  return p;
+  return problem.d.col_stride == 1 || problem.d.row_stride != 1 ? problem : exchanged(problem);
 }
 
 OperandView view_a(const Problem& p) { return view(p.a, p.m, p.k, p.batch, p.a.row_stride, p.a.col_stride); }

@@ -19,16 +19,6 @@ namespace pmpp::matmul {
 
 inline constexpr int kRealignWarps = 8;
 
-// The first `count` of the 8 elements of a chunk, and zeros.
-__device__ __forceinline__ uint4 keep_elements(uint4 chunk, int count) {
-  std::uint32_t word[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-#pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    if (count < 2 * w + 2) word[w] = count == 2 * w + 1 ? word[w] & 0xffffu : 0;
-  }
-  return make_uint4(word[0], word[1], word[2], word[3]);
-}
-
 // kLines of m or n of one operand.
 template <int kLines, bool kTrans>
 class RealigningLoader {
@@ -67,7 +57,7 @@ class RealigningLoader {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       uint4 chunk = transposition::shift_chunks<2>(low_[i], high_[i], offset_);
-      if (ends) chunk = keep_elements(chunk, min(max(stored_k - first_, 0), 8));
+      if (ends) chunk = transposition::first_elements(chunk, min(max(stored_k - first_, 0), 8));
       *reinterpret_cast<uint4*>(to + shared_offset_ + i * (kLineStep * 128)) = chunk;
       read(i);
     }
