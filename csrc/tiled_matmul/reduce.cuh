@@ -1,12 +1,14 @@
 // reduce: the sum over the splits of k, and the epilogue. Bound by the bytes of the partial sums.
 //
-// Tiling: the results of all batches are one line of batch * m * n elements. A block of kReduceThreads threads owns
-// kReduceElements of each thread, which are neighbours where every split starts at a multiple of 16 bytes (kVector):
-// then each is one 16-byte read a split, and one 8-byte write where the four lie so in d. Otherwise they are
-// kReduceThreads apart, so that the reads of a warp are still whole lines. No barriers.
-// Order: a thread adds the splits one after another, the same in every run. Reads of kReduceInFlight splits leave
-// before the first is added.
-// Preconditions: blockDim.x = kReduceThreads, one block for each piece of the line.
+// Tiling: the results of all batches are one line of batch * m * n elements. A block has kGroups groups of
+// kReduceThreads / kGroups threads, of which each adds up its share of the splits; the block owns kReduceElements for
+// each thread of a group. They are neighbours where every split starts at a multiple of 16 bytes (kVector): then each
+// is one 16-byte read a split, and one 8-byte write where the four lie so in d. Otherwise they are as far apart as a
+// group has threads, so that the reads of a warp are still whole lines. Several groups where there are many splits,
+// which are then few elements: one thread for all would wait for memory once for every kReduceInFlight splits. Barrier:
+// after every group has left its sums in shared memory; then the first adds those up. Order: a thread adds its splits
+// one after another, then those of the groups, the same in every run. Reads of kReduceInFlight splits leave before the
+// first is added. Preconditions: blockDim.x = kReduceThreads, one block for each piece of the line.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +23,8 @@ namespace pmpp::matmul {
 inline constexpr int kReduceThreads = 128;
 inline constexpr int kReduceElements = 4;
 inline constexpr int kReduceInFlight = 8;
+inline constexpr int kReduceGroups = 8;  // from kManySplits on
+inline constexpr int kManySplits = 16;
 
 struct Place {
   std::int64_t batch, row, col;
@@ -33,23 +37,27 @@ __device__ __forceinline__ Place place_of(const Arguments<T>& p, std::int64_t in
   return {batch, line - batch * p.m, index - line * p.n};
 }
 
-template <class T, bool kVector>
+template <class T, bool kVector, int kGroups>
 __global__ void __launch_bounds__(kReduceThreads)
     tiled_matmul_reduce_kernel(const Arguments<T> p, const float* __restrict__ partial, int splits) {
 #if __CUDA_ARCH__ >= 900
   ptx::griddepcontrol_wait();
 #endif
-  constexpr int kStep = kVector ? 1 : kReduceThreads;
+  constexpr int kLanes = kReduceThreads / kGroups;
+  constexpr int kStep = kVector ? 1 : kLanes;
   const std::int64_t total = p.batch * p.m * p.n;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (kReduceThreads * kReduceElements) +
-                             threadIdx.x * (kVector ? kReduceElements : 1);
+  const int lane = static_cast<int>(threadIdx.x) % kLanes, group = static_cast<int>(threadIdx.x) / kLanes;
+  const std::int64_t first =
+      static_cast<std::int64_t>(blockIdx.x) * (kLanes * kReduceElements) + lane * (kVector ? kReduceElements : 1);
+  const int share = (splits + kGroups - 1) / kGroups;
+  const int end = min((group + 1) * share, splits);
   float sum[kReduceElements] = {};
-  for (int split0 = 0; split0 < splits; split0 += kReduceInFlight) {
+  for (int split0 = group * share; split0 < end; split0 += kReduceInFlight) {
     float term[kReduceInFlight][kReduceElements];
 #pragma unroll
     for (int s = 0; s < kReduceInFlight; ++s) {
       const float* const at = partial + (split0 + s) * total + first;
-      const bool present = split0 + s < splits;
+      const bool present = split0 + s < end;
       if constexpr (kVector) {
         if (present && first < total) {
           const float4 value = __ldcs(reinterpret_cast<const float4*>(at));
@@ -64,13 +72,25 @@ __global__ void __launch_bounds__(kReduceThreads)
     }
 #pragma unroll
     for (int s = 0; s < kReduceInFlight; ++s) {
-      if (split0 + s < splits) {
+      if (split0 + s < end) {
 #pragma unroll
         for (int i = 0; i < kReduceElements; ++i) sum[i] += term[s][i];
       }
     }
   }
 
+  if constexpr (kGroups > 1) {
+    __shared__ float sums[kGroups][kReduceElements][kLanes];
+#pragma unroll
+    for (int i = 0; i < kReduceElements; ++i) sums[group][i][lane] = sum[i];
+    __syncthreads();
+    if (group > 0) return;
+#pragma unroll
+    for (int i = 0; i < kReduceElements; ++i) {
+#pragma unroll
+      for (int g = 1; g < kGroups; ++g) sum[i] += sums[g][i][lane];
+    }
+  }
   if constexpr (kVector) {
     if (first >= total) return;
     const Place place = place_of(p, first);

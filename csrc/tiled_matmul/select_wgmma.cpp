@@ -27,7 +27,8 @@ struct TileCost {
 constexpr TileCost kWgmmaCosts[kWgmmaTileCount] = {
     {0.667, 1.08}, {0.646, 1.19}, {0.465, 1.27}, {0.334, 1.78}, {0.396, 0.47}, {0.360, 2.11},
     {0.210, 1.35}, {0.378, 1.08}, {0.265, 0.67}, {0.418, 5.55}, {0.565, 3.69}, {0.528, 5.58},
-    {0.355, 4.19}, {1.106, 4.47}, {1.084, 1.54}, {1.070, 1.50},
+    {0.355, 4.19}, {1.106, 4.47}, {1.084, 1.54}, {1.070, 1.50}, {0.465, 1.27}, {0.360, 1.80},
+    {0.300, 1.20}, {0.200, 1.20}, {0.180, 1.20}, {0.210, 1.35}, {0.200, 1.20},
 };
 constexpr double kAloneShare = 0.74;     // of the time of a block, where the other of its multiprocessor is missing
 constexpr double kHiddenShare = 0.34;    // of the shorter of computing and moving bytes, how much the longer one hides
@@ -79,15 +80,15 @@ bool representable(const Problem& p) {
 }
 
 std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device, int config, std::int64_t splits) {
-  const Problem p = wgmma_problem(problem);
   const WgmmaTile& tile = kWgmmaTiles[config];
+  const Problem p = wgmma_problem(problem, tile);
   const std::int64_t k_blocks = ceil_div(p.k, kWgmmaK);
   const std::int64_t split_blocks = ceil_div(k_blocks, splits);
   splits = ceil_div(k_blocks, split_blocks);
   const bool in_cluster = splits_in_cluster(tile);
   if (in_cluster && (splits < 2 || splits > kMaxKCluster)) return std::nullopt;
-  const std::int64_t row_tiles = round_up(ceil_div(p.m, tile.m), in_cluster ? 1 : tile.cluster);
-  const std::int64_t col_tiles = ceil_div(p.n, tile.n);
+  const std::int64_t row_tiles = wgmma_row_tiles(p, tile);
+  const std::int64_t col_tiles = wgmma_col_tiles(p, tile);
   // Bounded factor by factor, so that no product overflows.
   std::int64_t items = row_tiles;
   for (const std::int64_t factor : {col_tiles, p.batch, splits}) {
@@ -124,12 +125,12 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
 
 // Estimated microseconds of a plan: waves of tiles, or the memory's time for the operands and the result, whichever is
 // longer; copies of operands, and the second pass over partial sums.
-double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
+double cost(const Problem& problem, const DeviceFacts& device, const Plan& plan) {
   const WgmmaTile& tile = kWgmmaTiles[plan.config];
+  const Problem p = wgmma_problem(problem, tile);
   const TileCost& tile_cost = kWgmmaCosts[plan.config];
   const auto slots = static_cast<std::int64_t>(device.sm_count) * tile.per_sm;
-  const auto row_tiles = round_up(ceil_div(p.m, tile.m), std::max(tile.cluster, 1));
-  const std::int64_t items = row_tiles * ceil_div(p.n, tile.n) * p.batch * plan.splits;
+  const std::int64_t items = wgmma_row_tiles(p, tile) * wgmma_col_tiles(p, tile) * p.batch * plan.splits;
   const double share = tile.per_sm > 1 && items <= device.sm_count ? kAloneShare : 1.0;
   const double steps = static_cast<double>(plan.split_k) / kWgmmaK;
   const double compute =
@@ -152,8 +153,16 @@ double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
 
 }  // namespace
 
-Problem wgmma_problem(const Problem& problem) {
-  return problem.d.col_stride == 1 || problem.d.row_stride != 1 ? problem : exchanged(problem);
+Problem wgmma_problem(const Problem& problem, const WgmmaTile& tile) {
+  const bool exchanges = tile.n < 64 ? problem.m < problem.n : problem.d.col_stride != 1 && problem.d.row_stride == 1;
+  return exchanges ? exchanged(problem) : problem;
+}
+
+std::int64_t wgmma_row_tiles(const Problem& p, const WgmmaTile& tile) {
+  return round_up(ceil_div(p.m, tile.m), wgmma_b_cluster(tile));
+}
+std::int64_t wgmma_col_tiles(const Problem& p, const WgmmaTile& tile) {
+  return round_up(ceil_div(p.n, tile.n), wgmma_a_cluster(tile));
 }
 
 OperandView view_a(const Problem& p) { return view(p.a, p.m, p.k, p.batch, p.a.row_stride, p.a.col_stride); }
@@ -170,9 +179,10 @@ bool stores_by_tma(const Problem& p) {
 
 WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan) {
   constexpr std::int64_t kAlignment = 256;
-  const Problem p = wgmma_problem(problem);
+  const WgmmaTile& tile = kWgmmaTiles[plan.config];
+  const Problem p = wgmma_problem(problem, tile);
   WgmmaWorkspace w;
-  if (plan.splits > 1 && !splits_in_cluster(kWgmmaTiles[plan.config]))
+  if (plan.splits > 1 && !splits_in_cluster(tile))
     w.bytes = round_up(p.m * p.n * p.batch * plan.splits * 4, kAlignment);
   w.packed_a = w.bytes;
   if (plan.is_a_packed) w.bytes += round_up(packed_bytes(view_a(p), p.m, p.k, p.batch), kAlignment);
@@ -188,12 +198,12 @@ bool wgmma_available(DType dtype, const DeviceFacts& device) {
 
 std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device) {
   if (!representable(problem)) return std::nullopt;
-  const Problem p = wgmma_problem(problem);
-  const std::int64_t k_blocks = ceil_div(p.k, kWgmmaK);
+  const std::int64_t k_blocks = ceil_div(problem.k, kWgmmaK);
   std::optional<Plan> best;
   double best_cost = 0;
   for (int config = 0; config < kWgmmaTileCount; ++config) {
     const WgmmaTile& tile = kWgmmaTiles[config];
+    const Problem p = wgmma_problem(problem, tile);
     // Pieces of k only where the tiles leave half of the GPU idle, and each piece has work for its stages.
     const std::int64_t tiles = std::min<std::int64_t>(ceil_div(p.m, tile.m), device.sm_count) *
                                std::min<std::int64_t>(ceil_div(p.n, tile.n), device.sm_count) *
@@ -204,7 +214,7 @@ std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device
     for (std::int64_t splits = 1; splits <= most; splits += splits < 16 ? 1 : splits / 8) {
       const std::optional<Plan> plan = make_plan(problem, device, config, splits);
       if (!plan.has_value()) continue;
-      const double estimate = cost(p, device, *plan);
+      const double estimate = cost(problem, device, *plan);
       if (!best.has_value() || estimate < best_cost) {
         best = plan;
         best_cost = estimate;
@@ -218,7 +228,7 @@ std::vector<Plan> wgmma_plans(const Problem& problem, const DeviceFacts& device)
   std::vector<Plan> plans;
   if (!representable(problem) || !wgmma_available(problem.dtype, device)) return plans;
   for (int config = 0; config < kWgmmaTileCount; ++config) {
-    for (const int splits : {1, 2, 3, 4, 8}) {
+    for (const int splits : {1, 2, 3, 4, 8, 16}) {
       const std::optional<Plan> plan = make_plan(problem, device, config, splits);
       if (plan.has_value() && plan->splits == splits) plans.push_back(*plan);
     }
