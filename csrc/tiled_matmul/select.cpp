@@ -54,7 +54,7 @@ Algorithm fastest(const Problem& problem, const DeviceFacts& device) {
   if (!device.is_cuda) return Algorithm::kBlocked;
   const bool small = std::max({problem.m, problem.n, problem.k}) < (std::int64_t{1} << 31);
   if (device.compute_capability != 90 && small && has_mma(problem.dtype, device)) return Algorithm::kMma;
-  if (has_simt(problem.dtype, device)) return Algorithm::kSimt;
+  if (simt_takes(problem, device)) return Algorithm::kSimt;
   const int width = dynamic_tile_width(element_size(problem.dtype), device);
   if (width == 0) return Algorithm::kNaive;
   // Each factor is bounded before the product is formed, which therefore cannot overflow.

@@ -29,6 +29,8 @@ constexpr double kCyclesPerPartialWord = 1.0 / 250;
 constexpr std::int64_t kShortestSplit = 4;
 constexpr std::int64_t kLongestSplit = std::int64_t{1} << 30;
 constexpr std::int64_t kMostSplits = 256;
+// Partial sums beyond which there is no use in asking how many bytes they take.
+constexpr double kMostPartials = 1e12;
 
 bool runs(const SimtTile& tile, DType dtype, const DeviceFacts& device) {
   return has_dtype(tile, dtype) && tile.threads() <= device.max_threads_per_block &&
@@ -109,9 +111,15 @@ bool has_simt(DType dtype, const DeviceFacts& device) {
                                        [&](const SimtTile& tile) { return runs(tile, dtype, device); });
 }
 
+bool simt_takes(const Problem& p, const DeviceFacts& device) {
+  const auto partials = static_cast<double>(fewest_splits(p)) * static_cast<double>(p.batch) *
+                        static_cast<double>(p.m) * static_cast<double>(p.n);
+  return has_simt(p.dtype, device) && (p.k <= kLongestSplit || partials <= kMostPartials);
+}
+
 // k is split only where the tiles leave multiprocessors idle, into as many pieces as still run at once.
 std::optional<Plan> simt_plan(const Problem& problem, const DeviceFacts& device) {
-  if (!has_simt(problem.dtype, device)) return std::nullopt;
+  if (!simt_takes(problem, device)) return std::nullopt;
   const Problem p = simt_problem(problem);
   std::optional<Plan> best;
   double best_cost = 0;
@@ -133,7 +141,7 @@ std::optional<Plan> simt_plan(const Problem& problem, const DeviceFacts& device)
 
 std::vector<Plan> simt_plans(const Problem& problem, const DeviceFacts& device) {
   std::vector<Plan> plans;
-  if (!device.is_cuda) return plans;
+  if (!simt_takes(problem, device)) return plans;
   const Problem p = simt_problem(problem);
   const std::int64_t fewest = fewest_splits(p);
   for (int config = 0; config < kSimtConfigs; ++config) {

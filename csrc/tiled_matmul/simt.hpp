@@ -47,11 +47,12 @@ inline constexpr int kSimtConfigs = sizeof(kSimtTiles) / sizeof(kSimtTiles[0]);
 struct SimtElement {
   int real_bytes;  // 4 or 8
   int planes;      // 2: complex
-  bool async;      // copied as it is; else widened in registers
+  bool async;      // copied as it is; else through registers, where it is widened
 };
 constexpr SimtElement simt_element(DType dtype) {
   const int planes = is_complex(dtype) ? 2 : 1;
-  return {accumulator_size(dtype) / planes, planes, element_size(dtype) >= 4};
+  // With the addresses of asynchronous copies the largest int32 tile would spill.
+  return {accumulator_size(dtype) / planes, planes, element_size(dtype) >= 4 && dtype != DType::kInt32};
 }
 
 constexpr bool has_dtype(const SimtTile& tile, DType dtype) {
@@ -82,6 +83,16 @@ constexpr int simt_shared_bytes(const SimtTile& tile, SimtElement element) {
                                    : tile.threads() / 32 * simt_staged_bytes(tile, element);
   return stages > sums ? stages : sums;
 }
+
+constexpr bool is_valid(const SimtTile& tile) {
+  const int per_piece = tile.words == 1 ? 4 : 2;  // reals in 16 bytes, where they are widest
+  return tile.thread_m % per_piece == 0 && tile.thread_n % per_piece == 0 && tile.slice_k() % 2 == 0 &&
+         tile.slice_k() * tile.slices == tile.k && tile.k % 8 == 0 && tile.threads() <= 256;
+}
+static_assert(kSimtConfigs == 12 && is_valid(kSimtTiles[0]) && is_valid(kSimtTiles[1]) && is_valid(kSimtTiles[2]) &&
+              is_valid(kSimtTiles[3]) && is_valid(kSimtTiles[4]) && is_valid(kSimtTiles[5]) &&
+              is_valid(kSimtTiles[6]) && is_valid(kSimtTiles[7]) && is_valid(kSimtTiles[8]) &&
+              is_valid(kSimtTiles[9]) && is_valid(kSimtTiles[10]) && is_valid(kSimtTiles[11]));
 
 // How float32 tiles come into shared memory, compiled in; other dtypes decide at run time along which the threads lie.
 enum class SimtOrder : std::uint8_t {

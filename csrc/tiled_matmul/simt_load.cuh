@@ -26,7 +26,7 @@ struct SimtPlanes<Complex<R>> {
 template <class T>
 inline constexpr SimtElement kSimtElement = {
     static_cast<int>(sizeof(typename SimtPlanes<AccumulatorOf<T>>::Real)), SimtPlanes<AccumulatorOf<T>>::kPlanes,
-    sizeof(T) == sizeof(AccumulatorOf<T>)};
+    sizeof(T) == sizeof(AccumulatorOf<T>) && !std::is_same_v<T, std::int32_t>};
 
 // Copies to shared memory, of which the thread need not wait for the end; before sm_80 it does.
 template <int kBytes>
@@ -72,6 +72,13 @@ __device__ __forceinline__ void simt_wait() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   ptx::cp_async_wait_group<kPending>();
 #endif
+}
+
+// threadIdx.x, in a way that what follows from it is worked out where it stands, not kept in registers over a loop.
+__device__ __forceinline__ int simt_thread() {
+  int thread = static_cast<int>(threadIdx.x);
+  asm volatile("" : "+r"(thread));
+  return thread;
 }
 
 // float32 in an order that is compiled in, so that addresses of shared memory, and along k also offsets in global
@@ -122,9 +129,12 @@ class FixedLoader {
 
   template <bool kWhole>
   __device__ __forceinline__ void start(std::uint32_t stage, int k_left) {
-    // Worked out again at the edges alone: the registers are needed in the loop over k.
-    const int mn_left = mn_left_ - first_mn(static_cast<int>(threadIdx.x));
-    k_left -= first_k(static_cast<int>(threadIdx.x));
+    int mn_left = mn_left_;
+    if constexpr (!kWhole) {
+      const int thread = simt_thread();
+      mn_left -= first_mn(thread);
+      k_left -= first_k(thread);
+    }
     const std::uint32_t to = stage + offset_;
     const float* from = at_;
 #pragma unroll
@@ -172,16 +182,12 @@ class AnyLoader {
  public:
   __device__ __forceinline__ AnyLoader(const T* tile, std::int64_t mn_stride, std::int64_t k_stride, int mn_left,
                                        bool along_k, int thread)
-      : mn_left_(mn_left) {
-    mn_ = along_k ? thread / kK : thread % kMN;
-    k_ = along_k ? thread % kK : thread / kMN;
-    mn_step_ = along_k ? kThreads / kK : 0;
-    k_step_ = along_k ? 0 : kThreads / kMN;
-    at_ = tile + mn_ * mn_stride + k_ * k_stride;
-    pass_step_ = mn_step_ * mn_stride + k_step_ * k_stride;
-    tile_step_ = kK * k_stride;
-    offset_ = k_ * kLineBytes + mn_ * kElement.real_bytes;
-    offset_step_ = k_step_ * kLineBytes + mn_step_ * kElement.real_bytes;
+      : k_stride_(k_stride), mn_left_(mn_left), along_k_(along_k) {
+    const int mn = first_mn(thread);
+    const int k = first_k(thread);
+    at_ = tile + mn * mn_stride + k * k_stride;
+    pass_step_ = mn_step() * mn_stride + k_step() * k_stride;
+    offset_ = k * kLineBytes + mn * kElement.real_bytes;
   }
 
   // As FixedLoader's.
@@ -195,14 +201,17 @@ class AnyLoader {
 
   // Reads the next step into registers.
   __device__ __forceinline__ void fetch(int k_left) {
+    const int thread = simt_thread();
+    const int mn_left = mn_left_ - first_mn(thread);
+    k_left -= first_k(thread);
     const T* from = at_;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const bool inside = mn_ + pass * mn_step_ < mn_left_ && k_ + pass * k_step_ < k_left;
+      const bool inside = pass * mn_step() < mn_left && pass * k_step() < k_left;
       fetched_[pass] = inside ? load(from) : T{};
       from += pass_step_;
     }
-    at_ += tile_step_;
+    at_ += kK * k_stride_;
   }
 
   // Puts what fetch() read into the stage.
@@ -211,18 +220,33 @@ class AnyLoader {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       *reinterpret_cast<Real*>(to) = widen(fetched_[pass]);
-      to += offset_step_;
+      to += offset_step();
     }
   }
 
  private:
+  // The thread's first element in a tile, and how far the next is in m or n, in k and in a stage.
+  __device__ __forceinline__ int first_mn(int thread) const { return along_k_ ? thread / kK : thread % kMN; }
+  __device__ __forceinline__ int first_k(int thread) const { return along_k_ ? thread % kK : thread / kMN; }
+  __device__ __forceinline__ int mn_step() const { return along_k_ ? kThreads / kK : 0; }
+  __device__ __forceinline__ int k_step() const { return along_k_ ? 0 : kThreads / kMN; }
+  __device__ __forceinline__ int offset_step() const {
+    return along_k_ ? kThreads / kK * kElement.real_bytes : kThreads / kMN * kLineBytes;
+  }
+
   template <bool kWhole>
   __device__ __forceinline__ void start(std::uint32_t stage, int k_left) {
+    int mn_left = mn_left_;
+    if constexpr (!kWhole) {
+      const int thread = simt_thread();
+      mn_left -= first_mn(thread);
+      k_left -= first_k(thread);
+    }
     std::uint32_t to = stage + offset_;
     const T* from = at_;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const bool inside = kWhole || (mn_ + pass * mn_step_ < mn_left_ && k_ + pass * k_step_ < k_left);
+      const bool inside = kWhole || (pass * mn_step() < mn_left && pass * k_step() < k_left);
 #pragma unroll
       for (int plane = 0; plane < kElement.planes; ++plane) {
         const std::uint32_t real_to = to + plane * (kK * kLineBytes);
@@ -233,19 +257,17 @@ class AnyLoader {
           simt_copy<kElement.real_bytes>(real_to, real, inside ? kElement.real_bytes : 0);
         }
       }
-      to += offset_step_;
+      to += offset_step();
       from += pass_step_;
     }
-    at_ += tile_step_;
+    at_ += kK * k_stride_;
   }
 
   const T* at_;
-  std::int64_t pass_step_, tile_step_;  // elements
+  std::int64_t k_stride_, pass_step_;  // elements
   int mn_left_;
-  int mn_, k_;             // of the thread's first element in a tile
-  int mn_step_, k_step_;   // from one pass to the next
-  std::uint32_t offset_;   // bytes into a stage
-  int offset_step_;
+  bool along_k_;
+  std::uint32_t offset_;  // bytes into a stage
   T fetched_[kElement.async ? 1 : kPasses];
 };
 
