@@ -15,8 +15,8 @@ namespace pmpp::matmul {
 // The steps of the ladder; kAuto asks for the fastest.
 enum class Algorithm : std::uint8_t { kAuto, kNaive, kTiled, kTiledDynamic, kSimt, kMma, kWgmma, kBlocked };
 
-inline constexpr Algorithm kAllAlgorithms[] = {Algorithm::kAuto,         Algorithm::kNaive, Algorithm::kTiled,
-                                               Algorithm::kTiledDynamic, Algorithm::kSimt,  Algorithm::kMma,
+inline constexpr Algorithm kAllAlgorithms[] = {Algorithm::kAuto,         Algorithm::kNaive,  Algorithm::kTiled,
+                                               Algorithm::kTiledDynamic, Algorithm::kSimt,   Algorithm::kMma,
                                                Algorithm::kWgmma,        Algorithm::kBlocked};
 
 const char* algorithm_name(Algorithm algorithm);

@@ -24,9 +24,9 @@ struct SimtPlanes<Complex<R>> {
 };
 
 template <class T>
-inline constexpr SimtElement kSimtElement = {
-    static_cast<int>(sizeof(typename SimtPlanes<AccumulatorOf<T>>::Real)), SimtPlanes<AccumulatorOf<T>>::kPlanes,
-    sizeof(T) == sizeof(AccumulatorOf<T>) && !std::is_same_v<T, std::int32_t>};
+inline constexpr SimtElement kSimtElement = {static_cast<int>(sizeof(typename SimtPlanes<AccumulatorOf<T>>::Real)),
+                                             SimtPlanes<AccumulatorOf<T>>::kPlanes,
+                                             sizeof(T) == sizeof(AccumulatorOf<T>) && !std::is_same_v<T, std::int32_t>};
 
 // Copies to shared memory, of which the thread need not wait for the end; before sm_80 it does.
 template <int kBytes>
@@ -150,6 +150,8 @@ class FixedLoader {
         copy<kWhole>(to + pass * kLines * kLineBytes, from, inside);
       }
       from += kLines * stride_;
+      // One address after the other: several at once would not fit into the registers that the sums leave.
+      asm volatile("" : "+l"(from));
     }
     at_ = kOrder == SimtOrder::kAlongK ? at_ + kK : from;
   }
@@ -259,6 +261,7 @@ class AnyLoader {
       }
       to += offset_step();
       from += pass_step_;
+      asm volatile("" : "+l"(from));  // as above
     }
     at_ += kK * k_stride_;
   }
