@@ -37,9 +37,9 @@ struct Problem {
   Scalar alpha = scalar(1), beta = scalar(0);
 };
 
-// Bytes of the partial sums: float32 in the order [split][batch][m][n], without gaps.
-constexpr std::int64_t partial_bytes(const Problem& problem, int splits) {
-  return static_cast<std::int64_t>(sizeof(float)) * splits * problem.batch * problem.m * problem.n;
+// Bytes of the partial sums, in the type that the products are summed in: [split][batch][m][n], without gaps.
+constexpr std::int64_t partial_bytes(const Problem& problem, std::int64_t splits) {
+  return std::int64_t{accumulator_size(problem.dtype)} * splits * problem.batch * problem.m * problem.n;
 }
 
 // The same products with the roles of a and b exchanged: d^T = b^T a^T.
