@@ -1,5 +1,6 @@
 #include "csrc/tiled_matmul/launch.hpp"
 
+#include "csrc/tiled_matmul/launch_emulated.hpp"
 #include "csrc/tiled_matmul/launch_mma.hpp"
 #include "csrc/tiled_matmul/launch_wgmma.hpp"
 #include "csrc/tiled_matmul/mma.hpp"
@@ -27,6 +28,7 @@ cudaError_t launch(const Plan& plan, const Problem& problem, const DeviceFacts& 
   if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return cudaSuccess;
   if (plan.algorithm == Algorithm::kMma) return launch_mma(plan, problem, workspace, stream);
   if (plan.algorithm == Algorithm::kWgmma) return launch_wgmma(plan, problem, device, workspace, stream);
+  if (plan.algorithm == Algorithm::kEmulated) return launch_emulated(plan, problem, workspace, stream);
   return visit_dtype(problem.dtype, [&]<class T>() { return launch_typed<T>(plan, problem, stream); });
 }
 

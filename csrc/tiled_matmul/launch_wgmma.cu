@@ -22,7 +22,7 @@ cudaError_t pack_operand(const Problem& p, const Operand& operand, const Operand
                          std::int64_t line_stride, std::int64_t k_stride, const DeviceFacts& device, void* to,
                          cudaStream_t stream) {
   transposition::Pack pack;
-  pack.element_size = 2;
+  pack.element_size = element_size(p.dtype);
   pack.rows = view.is_mn_major ? p.k : lines;
   pack.cols = view.is_mn_major ? lines : p.k;
   pack.batch = view.is_batched ? p.batch : 1;
@@ -46,6 +46,7 @@ cudaError_t encode_operand(CUtensorMap* map, const Problem& p, const void* data,
   matrix.batch = view.is_batched ? p.batch : 1;
   matrix.pitch = view.pitch;
   matrix.batch_pitch = view.batch_pitch;
+  matrix.box_length = wgmma_step(element_size(p.dtype));
   matrix.box_lines = view.is_mn_major ? kWgmmaK : box_lines;
   return tma::encode(map, matrix);
 }
@@ -97,8 +98,8 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   s.col_tiles = static_cast<std::int32_t>(ceil_div(p.n, tile.n));
   s.splits = plan.splits;
   s.batch = static_cast<std::int32_t>(p.batch);
-  s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, kWgmmaK));
-  s.split_blocks = static_cast<std::int32_t>(plan.split_k / kWgmmaK);
+  s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, wgmma_step(sizeof(T))));
+  s.split_blocks = static_cast<std::int32_t>(plan.split_k / wgmma_step(sizeof(T)));
   s.group = kGroup;
   s.a_realigned = plan.is_a_realigned;
   s.b_realigned = plan.is_b_realigned;
@@ -106,7 +107,9 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   s.b_batched = b.is_batched;
   s.partial = has_partial ? reinterpret_cast<float*>(workspace) : nullptr;
 
-  if (a.is_mn_major) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    error = launch_wgmma_layout<T, false, false>(plan, arguments, stream);
+  } else if (a.is_mn_major) {
     error = b.is_mn_major ? launch_wgmma_layout<T, true, true>(plan, arguments, stream)
                           : launch_wgmma_layout<T, true, false>(plan, arguments, stream);
   } else {
@@ -124,6 +127,7 @@ cudaError_t launch_wgmma(const Plan& plan, const Problem& problem, const DeviceF
   if (plan.config < 0 || plan.config >= kWgmmaTileCount) return cudaErrorInvalidValue;
   const Problem p = wgmma_problem(problem);
   auto* const bytes = static_cast<std::byte*>(workspace);
+  if (p.dtype == DType::kFloat32) return launch_typed_wgmma<float>(plan, p, device, bytes, stream);
   return p.dtype == DType::kFloat16 ? launch_typed_wgmma<Float16>(plan, p, device, bytes, stream)
                                     : launch_typed_wgmma<BFloat16>(plan, p, device, bytes, stream);
 }

@@ -1,9 +1,13 @@
-// wgmma: 16-bit floats through the tensor cores of sm_90a, operands loaded by the tensor memory accelerator (TMA).
+// wgmma: 16-bit floats, and float32 as tf32, through the tensor cores of sm_90a, operands loaded by the tensor memory
+// accelerator (TMA).
 //
 // Tiling: persistent blocks walk over output tiles of m x n; k goes by in steps of 64 through a ring of stages in
 // shared memory. Warpgroup 0 loads (one thread of it), each further one multiplies 64 rows of the tile. Operands are
 // read where they lie: a with k contiguous or (kTransA) with m, b with k contiguous or (kTransB) with n. The blocks of
 // a cluster work on tiles below each other, and each loads its share of their common tile of b into all of them.
+//
+// float32 goes by in steps of 32 of k, which are as many bytes, always with k contiguous. TMA rounds it to the nearest
+// tf32 on the way: the tensor cores alone would cut off the last 13 bits.
 //
 // Where TMA cannot address an operand, the tiles that realign have a second loading warpgroup, whose threads and those
 // of the first bring it in by way of registers, beside the TMA of the other operand.
@@ -14,7 +18,7 @@
 // thread. Named barrier 1 + i: warpgroup i around its staging.
 //
 // Epilogue: the accumulators, scaled and added to c, are rounded once, staged in the 128-byte swizzle and stored by TMA
-// while the next tile is multiplied; where TMA cannot address d, by the threads. With pieces of k, float32 sums go to
+// while the next tile is multiplied; where TMA cannot address d, by the threads. float32 needs no staging. With pieces of k, float32 sums go to
 // the workspace instead (reduce.cuh adds them up); or, where the pieces of a tile are the blocks of a cluster, through
 // shared memory, each block adding up its share of the rows in the order of k.
 //
@@ -139,6 +143,7 @@ __device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, s
 template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
 __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
                                         std::int32_t first, std::int32_t step, std::int32_t items, std::uint32_t rank) {
+  constexpr int kStep = wgmma_step(sizeof(T));
   const WgmmaSchedule& s = args.schedule;
   Ring<kTile.stages> ring;
   for (std::int32_t index = first; index < items; index += step) {
@@ -151,10 +156,10 @@ __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const Wgm
       std::uint64_t* const full = shared.full(ring.stage);
       cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta, cuda::ptx::space_shared, full,
                                            wgmma_stage_bytes(kTile));
-      load_operand<kTransA, kTile.m, 1>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m, block * kWgmmaK,
+      load_operand<kTransA, kTile.m, 1>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m, block * kStep,
                                         a_batch, 0);
       load_operand<kTransB, kTile.n, splits_in_cluster(kTile) ? 1 : kTile.cluster>(
-          shared.b(ring.stage), args.b, full, item.col_tile * kTile.n, block * kWgmmaK, b_batch, rank);
+          shared.b(ring.stage), args.b, full, item.col_tile * kTile.n, block * kStep, b_batch, rank);
       ring.advance();
     }
   }
@@ -313,6 +318,33 @@ __device__ __forceinline__ void store_partial(const float (&sums)[kCount], const
   }
 }
 
+// Elements of a float32 d from the accumulators of a warp; those whose bit is set in `skipped` are left alone.
+template <int kCount>
+__device__ __forceinline__ void store_fragments(const float (&sums)[kCount], const Arguments<float>& p,
+                                                const FragmentOrigin& at, std::int64_t batch,
+                                                std::uint64_t skipped = 0) {
+  const bool paired = p.d_col == 1 && p.d_row % 2 == 0 && p.d_batch % 2 == 0 && p.n % 2 == 0 &&
+                      reinterpret_cast<std::uintptr_t>(p.d) % 8 == 0 && skipped == 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (at.row + half * 8 >= p.m) continue;
+    float* const d = p.d_at(batch, at.row + half * 8, at.col);
+#pragma unroll
+    for (int i = 0; i < kCount / 4; ++i) {
+      const int x = i * 4 + half * 2;
+      if (paired) {
+        if (at.col + i * 8 < p.n) *reinterpret_cast<float2*>(d + i * 8) = make_float2(sums[x], sums[x + 1]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const bool is_skipped = x + j < 64 && (skipped >> (x + j) % 64 & 1) != 0;
+          if (at.col + i * 8 + j < p.n && !is_skipped) d[(i * 8 + j) * p.d_col] = sums[x + j];
+        }
+      }
+    }
+  }
+}
+
 template <class T>
 __device__ __forceinline__ std::uint32_t pack_pair(float x, float y) {
   return static_cast<std::uint32_t>(narrow<T>(x).bits) | static_cast<std::uint32_t>(narrow<T>(y).bits) << 16;
@@ -465,7 +497,11 @@ __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const Wgm
       store_partial(sums, p, s.partial + matrix * p.m * p.n, at);
     } else {
       apply_scalars(sums, p, at, item.batch);
-      store_tile<T, kTile>(sums, args, shared, consumer, item);
+      if constexpr (sizeof(T) == sizeof(float)) {
+        store_fragments(sums, p, at, item.batch);
+      } else {
+        store_tile<T, kTile>(sums, args, shared, consumer, item);
+      }
     }
   }
   // Shared memory has to outlive the last store.
@@ -535,7 +571,8 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
         }
       }
       T* const d = p.d_at(item.batch, tile_row + row, col);
-      const bool together = p.d_col == 1 && col + kVector <= p.n && reinterpret_cast<std::uintptr_t>(d) % 4 == 0;
+      const bool together =
+          p.d_col == 1 && col + kVector <= p.n && reinterpret_cast<std::uintptr_t>(d) % (2 * sizeof(T)) == 0;
 #pragma unroll
       for (int i = 0; i < kVector; i += 2) {
         T pair[2];
@@ -544,8 +581,12 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
           if (col + i + j < p.n) pair[j] = p.finish(item.batch, tile_row + row, col + i + j, terms[0][i + j]);
         }
         if (together) {
-          *reinterpret_cast<std::uint32_t*>(d + i) =
-              static_cast<std::uint32_t>(pair[0].bits) | static_cast<std::uint32_t>(pair[1].bits) << 16;
+          if constexpr (sizeof(T) == sizeof(float)) {
+            *reinterpret_cast<float2*>(d + i) = make_float2(pair[0], pair[1]);
+          } else {
+            *reinterpret_cast<std::uint32_t*>(d + i) =
+                static_cast<std::uint32_t>(pair[0].bits) | static_cast<std::uint32_t>(pair[1].bits) << 16;
+          }
         } else {
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
@@ -594,7 +635,7 @@ __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTil
 
   if (threadIdx.x < kProducers * kWarpgroup) {
     if constexpr (kRebalance) ptx::setmaxnreg_dec<kProducerRegisters>();
-    if constexpr (kTile.realigns) {
+    if constexpr (kTile.realigns && sizeof(T) == 2) {
       produce_realigned<T, kTile, kTransA, kTransB>(args, shared, first, step, items);
     } else if (threadIdx.x == 0) {
       const std::uint32_t rank = kTile.cluster > 1 ? first % kTile.cluster : 0;
