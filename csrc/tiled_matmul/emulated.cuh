@@ -119,13 +119,22 @@ class PlaneMultiplier {
  public:
   __device__ __forceinline__ PlaneMultiplier(const EmulatedShared<kTile>& shared, int consumer)
       : shared_(shared), consumer_(consumer) {
-    // Warpgroup 0 begins.
-    if (consumer_ == 1) ptx::bar_arrive(kTurnBarrier, 2 * kWarpgroup);
+    // Warpgroup 0 begins, and the other lets its first turn pass, so that it stays one group behind: 12, 8 and 4
+    // products are then followed by 4, 12 and 8 of the other, time enough for what is to be done between groups.
+    if (consumer_ == 1) {
+      pass_turn();
+      take_turn();
+      pass_turn();
+    }
   }
 
-  // Takes the last turn that the other has passed on.
+  // As many turns as the other, so that nobody is left waiting or waited for.
   __device__ __forceinline__ void finish() {
-    if (consumer_ == 0) ptx::bar_sync(kTurnBarrier, 2 * kWarpgroup);
+    if (consumer_ == 0) {
+      take_turn();
+      pass_turn();
+      take_turn();
+    }
   }
 
   // sums + lost is the product of `blocks` steps of k.
@@ -171,15 +180,22 @@ class PlaneMultiplier {
     return slot;
   }
 
+  __device__ __forceinline__ void take_turn() {
+    if constexpr (kTile.takes_turns) ptx::bar_sync(kTurnBarrier + consumer_, 2 * kWarpgroup);
+  }
+  __device__ __forceinline__ void pass_turn() {
+    if constexpr (kTile.takes_turns) ptx::bar_arrive(kTurnBarrier + (consumer_ ^ 1), 2 * kWarpgroup);
+  }
+
   __device__ __forceinline__ void begin_group(float (&terms)[kCount]) {
     pin(terms);
-    ptx::bar_sync(kTurnBarrier + consumer_, 2 * kWarpgroup);
+    take_turn();
     ptx::wgmma_fence();
   }
 
   __device__ __forceinline__ void end_group(float (&terms)[kCount], int slot) {
     ptx::wgmma_commit_group();
-    ptx::bar_arrive(kTurnBarrier + (consumer_ ^ 1), 2 * kWarpgroup);
+    pass_turn();
     ptx::wgmma_wait_group<0>();
     pin(terms);
     release_slot<kTile>(shared_, slot);

@@ -35,16 +35,19 @@ PMPP_HOST_DEVICE SplitFloat split_float(float x) {
 }
 
 // An output tile of 128 x n. A slot holds one plane of both operands for 64 of k; `cluster` blocks, one below the
-// other, share each tile of b.
+// other, share each tile of b. The multiplying warpgroups take turns where it says so (emulated.cuh).
 struct EmulatedTile {
   int n, slots, cluster;
+  bool takes_turns;
 };
 
 inline constexpr int kEmulatedM = 128;
 inline constexpr EmulatedTile kEmulatedTiles[] = {
-    {128, 7, 2},  // 0
-    {128, 7, 1},  // 1
-    {64, 9, 1},   // 2
+    {128, 7, 2, true},   // 0
+    {128, 7, 1, true},   // 1
+    {64, 9, 1, true},    // 2
+    {128, 7, 2, false},  // 3
+    {128, 7, 1, false},  // 4
 };
 inline constexpr int kEmulatedTileCount = sizeof(kEmulatedTiles) / sizeof(kEmulatedTiles[0]);
 
