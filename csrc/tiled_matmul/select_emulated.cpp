@@ -117,7 +117,7 @@ EmulatedWorkspace emulated_workspace(const Problem& problem, const Plan& plan) {
 
 bool emulated_available(DType dtype, const DeviceFacts& device) {
   return device.is_cuda && device.compute_capability == 90 && device.shared_memory_opt_in >= 227 * 1024 &&
-         dtype == DType::kFloat32;
+         device.max_threads_per_block >= kEmulatedThreads && dtype == DType::kFloat32;
 }
 
 // Waves of tiles, the split, and the second pass over partial sums.

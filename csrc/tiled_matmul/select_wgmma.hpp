@@ -35,7 +35,7 @@ struct WgmmaWorkspace {
 WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan);
 
 // Whether the kernel exists for the device and the dtype: 16-bit floats, and float32 where tf32 is allowed.
-bool wgmma_available(DType dtype, const DeviceFacts& device, Float32Precision precision);
+bool wgmma_available(DType dtype, const DeviceFacts& device, Float32Precision precision = Float32Precision::kIeee);
 
 // The plan that should take least time; none where a size does not fit the kernel's 32-bit coordinates.
 std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device);
