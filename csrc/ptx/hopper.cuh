@@ -3,11 +3,9 @@
 
 #include <cstdint>
 
-namespace pmpp::ptx {
+#include "csrc/ptx/shared_address.cuh"
 
-__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
-}
+namespace pmpp::ptx {
 
 // setmaxnreg: registers a thread of this warpgroup may hold from here on, a multiple of 8. sm_90a.
 template <int kRegisters>

@@ -26,6 +26,7 @@ cudaError_t launch_typed(const Plan& plan, const Problem& problem, cudaStream_t 
       tiled_matmul_tiled_dynamic_kernel<T><<<grid, block, plan.dynamic_shared_bytes, stream>>>(arguments);
       break;
     case Algorithm::kAuto:
+    case Algorithm::kSimt:
     case Algorithm::kMma:
     case Algorithm::kWgmma:
     case Algorithm::kEmulated:

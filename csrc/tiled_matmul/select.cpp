@@ -7,6 +7,7 @@
 #include "csrc/tiled_matmul/config.hpp"
 #include "csrc/tiled_matmul/cpu/micro_tile.hpp"
 #include "csrc/tiled_matmul/select_emulated.hpp"
+#include "csrc/tiled_matmul/select_simt.hpp"
 #include "csrc/tiled_matmul/select_wgmma.hpp"
 
 namespace pmpp::matmul {
@@ -35,6 +36,8 @@ bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device, Floa
              device.shared_memory_per_block >= dynamic_tile_bytes(kTileWidth, element_size(dtype));
     case Algorithm::kTiledDynamic:
       return device.is_cuda && dynamic_tile_width(element_size(dtype), device) > 0;
+    case Algorithm::kSimt:
+      return has_simt(dtype, device);
     case Algorithm::kMma:
       return has_mma(dtype, device);
     case Algorithm::kWgmma:
@@ -54,6 +57,7 @@ Algorithm fastest(const Problem& problem, const DeviceFacts& device) {
   if (!device.is_cuda) return Algorithm::kBlocked;
   const bool small = std::max({problem.m, problem.n, problem.k}) < (std::int64_t{1} << 31);
   if (device.compute_capability != 90 && small && has_mma(problem.dtype, device)) return Algorithm::kMma;
+  if (simt_takes(problem, device)) return Algorithm::kSimt;
   const int width = dynamic_tile_width(element_size(problem.dtype), device);
   if (width == 0) return Algorithm::kNaive;
   // Each factor is bounded before the product is formed, which therefore cannot overflow.
@@ -218,6 +222,8 @@ const char* algorithm_name(Algorithm algorithm) {
       return "tiled";
     case Algorithm::kTiledDynamic:
       return "tiled_dynamic";
+    case Algorithm::kSimt:
+      return "simt";
     case Algorithm::kMma:
       return "mma";
     case Algorithm::kWgmma:
@@ -298,6 +304,8 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
       plan.dynamic_shared_bytes = dynamic_tile_bytes(width, bytes);
       return plan;
     }
+    case Algorithm::kSimt:
+      return simt_plan(problem, device);
     case Algorithm::kMma:
       return mma_plan(problem, device);
     case Algorithm::kWgmma:
@@ -312,6 +320,7 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
 }
 
 std::vector<Plan> plans(const Problem& problem, const DeviceFacts& device, Algorithm asked) {
+  if (asked == Algorithm::kSimt) return simt_plans(problem, device);
   if (asked == Algorithm::kMma) return mma_plans(problem, device);
   if (asked == Algorithm::kWgmma) return wgmma_plans(problem, device);
   if (asked == Algorithm::kEmulated) return emulated_plans(problem, device);

@@ -13,10 +13,10 @@
 namespace pmpp::matmul {
 
 // The steps of the ladder; kAuto asks for the fastest.
-enum class Algorithm : std::uint8_t { kAuto, kNaive, kTiled, kTiledDynamic, kMma, kWgmma, kEmulated, kBlocked };
+enum class Algorithm : std::uint8_t { kAuto, kNaive, kTiled, kTiledDynamic, kSimt, kMma, kWgmma, kEmulated, kBlocked };
 
 inline constexpr Algorithm kAllAlgorithms[] = {
-    Algorithm::kAuto, Algorithm::kNaive, Algorithm::kTiled,    Algorithm::kTiledDynamic,
+    Algorithm::kAuto, Algorithm::kNaive, Algorithm::kTiled,    Algorithm::kTiledDynamic, Algorithm::kSimt,
     Algorithm::kMma,  Algorithm::kWgmma, Algorithm::kEmulated, Algorithm::kBlocked};
 
 const char* algorithm_name(Algorithm algorithm);
@@ -31,8 +31,8 @@ struct Plan {
   int block[2] = {0, 0};             // CUDA: threads along n and m
   int dynamic_shared_bytes = 0;
   std::int64_t workspace_bytes = 0;
-  int config = 0;            // mma, wgmma, emulated: the row of its table of tiles
-  int stages = 0;            // mma, wgmma: steps of k in shared memory at once; emulated: thirds of one
+  int config = 0;            // simt, mma, wgmma, emulated: the row of its table of tiles
+  int stages = 0;            // simt, mma, wgmma: steps of k in shared memory at once; emulated: thirds of one
   std::int64_t splits = 1;   // pieces of k, each summed by blocks or tasks of its own
   std::int64_t split_k = 0;  // k of a piece but the last, a multiple of tile_k
   int cluster = 1;           // wgmma, emulated: blocks that share operands

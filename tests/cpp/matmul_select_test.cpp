@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kLaunchLimitX = 2147483647;
 constexpr std::int64_t kLaunchLimitYZ = 65535;
-constexpr Algorithm kCudaLadder[] = {Algorithm::kNaive, Algorithm::kTiled, Algorithm::kTiledDynamic};
+constexpr Algorithm kCudaLadder[] = {Algorithm::kNaive, Algorithm::kTiled, Algorithm::kTiledDynamic, Algorithm::kSimt};
 constexpr Algorithm kCpuLadder[] = {Algorithm::kNaive, Algorithm::kBlocked};
 
 Problem problem_of(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype = DType::kFloat32,
@@ -54,8 +54,9 @@ TEST(MatmulNames, RoundTripAndAreThoseOfTheContract) {
   const std::pair<Algorithm, const char*> expected[] = {
       {Algorithm::kAuto, "auto"},      {Algorithm::kNaive, "naive"},
       {Algorithm::kTiled, "tiled"},    {Algorithm::kTiledDynamic, "tiled_dynamic"},
-      {Algorithm::kMma, "mma"},        {Algorithm::kWgmma, "wgmma"},
-      {Algorithm::kEmulated, "emulated"}, {Algorithm::kBlocked, "blocked"}};
+      {Algorithm::kSimt, "simt"},      {Algorithm::kMma, "mma"},
+      {Algorithm::kWgmma, "wgmma"},    {Algorithm::kEmulated, "emulated"},
+      {Algorithm::kBlocked, "blocked"}};
   for (const auto& [algorithm, name] : expected) {
     EXPECT_STREQ(algorithm_name(algorithm), name);
     EXPECT_EQ(parse_algorithm(name), algorithm);
@@ -120,7 +121,24 @@ TEST(MatmulSelect, AutoOnTheCpuIsBlocked) {
   EXPECT_FALSE(plan->is_cuda);
 }
 
-TEST(MatmulSelect, AutoOnCudaTakesWideTilesUnlessTheyLeaveHalfOfTheDeviceIdle) {
+TEST(MatmulSelect, AutoOnCudaTakesSimtForWhatTheTensorCoresDoNot) {
+  constexpr std::int64_t huge = std::int64_t{1} << 40;
+  for (const DType dtype : kAllDTypes) {
+    if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) continue;
+    for (const Problem& p : {problem_of(1, 1, 1, dtype), problem_of(128, 128, 128, dtype), problem_of(0, 4, 4, dtype),
+                             problem_of(4000, 4001, 0, dtype), problem_of(huge, 3, 3, dtype),
+                             problem_of(3, 3, huge, dtype), problem_of(7, 9, 11, dtype, huge)}) {
+      const auto plan = select(p, h200_facts(), Algorithm::kAuto);
+      ASSERT_TRUE(plan) << to_string(p);
+      EXPECT_EQ(plan->algorithm, Algorithm::kSimt) << to_string(p);
+    }
+    // More partial sums than could be stored.
+    EXPECT_EQ(select(problem_of(huge, huge, huge, dtype), h200_facts(), Algorithm::kAuto)->algorithm,
+              Algorithm::kTiledDynamic);
+  }
+}
+
+TEST(MatmulSelect, AutoWithoutRoomForSimtTakesWideTilesUnlessTheyLeaveHalfOfTheDeviceIdle) {
   constexpr std::int64_t huge = std::int64_t{1} << 60;
   const struct {
     std::int64_t m, n, batch;
@@ -136,8 +154,10 @@ TEST(MatmulSelect, AutoOnCudaTakesWideTilesUnlessTheyLeaveHalfOfTheDeviceIdle) {
       {1024, 1024, 1, Algorithm::kTiledDynamic},
       {huge, huge, huge, Algorithm::kTiledDynamic}  // would overflow if multiplied out
   };
+  DeviceFacts tight = h200_facts();
+  tight.shared_memory_opt_in = 16384;
   for (const auto& c : cases) {
-    const auto plan = select(problem_of(c.m, c.n, 9, DType::kFloat32, c.batch), h200_facts(), Algorithm::kAuto);
+    const auto plan = select(problem_of(c.m, c.n, 9, DType::kFloat32, c.batch), tight, Algorithm::kAuto);
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->algorithm, c.expected) << c.m << " " << c.n << " " << c.batch << ": " << to_string(*plan);
   }
@@ -307,7 +327,7 @@ TEST(MatmulPrinting, APlanIsOneLineThatNamesTheAlgorithmAndTheLaunch) {
       lines.insert(line);
     }
   }
-  EXPECT_EQ(lines.size(), 6u) << "different plans print differently";
+  EXPECT_EQ(lines.size(), 7u) << "different plans print differently";
   EXPECT_EQ(lines.count("tiled 16x16x16 grid 7x13x1 block 16x16 shared 0"), 1u);
   EXPECT_EQ(lines.count("tiled_dynamic 32x32x32 grid 4x7x1 block 32x32 shared 8192"), 1u);
 }

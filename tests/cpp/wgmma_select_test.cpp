@@ -123,8 +123,8 @@ TEST(WgmmaSelect, AutoTakesWgmmaOnHopperMmaElsewhereAndNeitherForOthers) {
       EXPECT_EQ(chosen(problem_of(size, size, size, dtype), device_of(100)), Algorithm::kMma) << size;
     }
   }
-  EXPECT_EQ(chosen(problem_of(1024, 1024, 1024, DType::kFloat64), device_of(90)), Algorithm::kTiledDynamic);
-  EXPECT_EQ(chosen(problem_of(8, 8, 8, DType::kInt8), device_of(90)), Algorithm::kTiled);
+  EXPECT_EQ(chosen(problem_of(1024, 1024, 1024, DType::kFloat64), device_of(90)), Algorithm::kSimt);
+  EXPECT_EQ(chosen(problem_of(8, 8, 8, DType::kInt8), device_of(90)), Algorithm::kSimt);
 }
 
 // Nothing to multiply, and sizes beyond its 32-bit coordinates: `auto` falls back on what takes them.
@@ -139,8 +139,7 @@ TEST(WgmmaSelect, EmptyAndHugeProblemsAreForOthers) {
     EXPECT_FALSE(select(p, h200_facts(), Algorithm::kWgmma)) << to_string(p);
     const auto plan = select(p, h200_facts(), Algorithm::kAuto);
     ASSERT_TRUE(plan) << to_string(p);
-    EXPECT_TRUE(plan->algorithm == Algorithm::kTiled || plan->algorithm == Algorithm::kTiledDynamic)
-        << to_string(*plan);
+    EXPECT_EQ(plan->algorithm, Algorithm::kSimt) << to_string(*plan);
   }
   for (const Problem& p :
        {problem_of(kHuge - 4096, 8, 64), problem_of(8, kHuge - 4096, 64), problem_of(8, 8, kHuge - 4096)}) {
