@@ -7,11 +7,11 @@
 // tiles below each other, and each loads its share of their common tile of b into all of them.
 //
 // Sums: for a step of 64 of k the accumulators take the products of the order of 2^-16 first (mid mid, lo hi, hi lo),
-// are multiplied by 2^-8, take those of 2^-8 (mid hi, hi mid), are multiplied by 2^-8 and take hi hi. So small terms are
-// not cut off against large ones, and no more than four steps of the tensor core, which rounds toward zero, end in the
-// size of the result. After each step the accumulators are added to sums in registers, whose rounding errors are kept
-// (Kahan) and go into the next step, so that the error does not grow with k. Between those three groups a warpgroup has
-// to wait for its accumulators: the two take turns, so that one multiplies meanwhile.
+// are multiplied by 2^-8, take those of 2^-8 (mid hi, hi mid), are multiplied by 2^-8 and take hi hi. So small terms
+// are not cut off against large ones, and no more than four steps of the tensor core, which rounds toward zero, end in
+// the size of the result. After each step the accumulators are added to sums in registers, whose rounding errors are
+// kept (Kahan) and go into the next step, so that the error does not grow with k. Between those three groups a
+// warpgroup has to wait for its accumulators: the two take turns, so that one multiplies meanwhile.
 //
 // Barriers, for each slot: `full`, one arrival by the loading thread, which expects the bytes of both tiles; waited on
 // by the multiplying warpgroups. `empty`, one arrival by each multiplying warpgroup of each block of the cluster, when

@@ -1,5 +1,5 @@
-// float32 products from bfloat16 tensor cores: how an element is split, tiles, and the shared memory that they need, for
-// the host and the device.
+// float32 products from bfloat16 tensor cores: how an element is split, tiles, and the shared memory that they need,
+// for the host and the device.
 //
 // A float32 x is hi + mid / 256 + lo / 65536 with bfloat16 parts, exactly, also where x is subnormal: the factors keep
 // the parts of the smallest x among the numbers of bfloat16, whose exponents are those of float32. hi is cut off, never

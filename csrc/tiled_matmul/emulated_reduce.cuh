@@ -1,6 +1,6 @@
 // The second pass of emulated over pieces of k: their float32 sums, [split][batch][m][n] without gaps, are added up in
-// double in the order of k and rounded once; what is then NaN or infinite is computed anew (exact_dot.cuh). Bound by the
-// bytes of the sums.
+// double in the order of k and rounded once; what is then NaN or infinite is computed anew (exact_dot.cuh). Bound by
+// the bytes of the sums.
 //
 // Tiling: the results of all batches are one line, of which a block owns a piece; the elements of a thread lie
 // kEmulatedReduceThreads apart, so that the reads of a warp are whole lines. No barriers.
@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(kEmulatedReduceThreads)
     if (inside && isfinite(result)) p.store(batch, row, col, result);
     for (unsigned left = __ballot_sync(~0u, inside && !isfinite(result)); left != 0; left &= left - 1) {
       const int owner = __ffs(static_cast<int>(left)) - 1;
-      const float exact = exact_dot(p, __shfl_sync(~0u, batch, owner), __shfl_sync(~0u, row, owner),
-                                    __shfl_sync(~0u, col, owner));
+      const float exact =
+          exact_dot(p, __shfl_sync(~0u, batch, owner), __shfl_sync(~0u, row, owner), __shfl_sync(~0u, col, owner));
       if (lane == owner) p.store(batch, row, col, exact);
     }
   }

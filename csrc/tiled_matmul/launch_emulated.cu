@@ -32,7 +32,8 @@ SplitOperand split_operand(const Operand& operand, const PlaneLayout& layout, vo
   s.line_blocks = ceil_div(layout.lines, (kSplitThreads >> s.lane_shift) * kSplitLines);
   s.run_blocks = ceil_div(runs, std::int64_t{1} << s.lane_shift);
   s.blocks = s.line_blocks * s.run_blocks * layout.batch;
-  s.is_vector = layout.step == 1 && is_aligned(operand.data, 16) && (layout.lines == 1 || layout.line_stride % 4 == 0) &&
+  s.is_vector = layout.step == 1 && is_aligned(operand.data, 16) &&
+                (layout.lines == 1 || layout.line_stride % 4 == 0) &&
                 (layout.batch == 1 || operand.batch_stride % 4 == 0);
   return s;
 }

@@ -65,7 +65,8 @@ Algorithm fastest(const Problem& problem, const DeviceFacts& device) {
   const std::int64_t col_tiles = ceil_div(problem.n, width);
   const std::int64_t few = device.sm_count / 2;
   const bool idle = row_tiles <= few && col_tiles <= few && row_tiles * col_tiles * std::min(problem.batch, few) < few;
-  return idle && available(Algorithm::kTiled, problem.dtype, device, problem.precision) ? Algorithm::kTiled : Algorithm::kTiledDynamic;
+  return idle && available(Algorithm::kTiled, problem.dtype, device, problem.precision) ? Algorithm::kTiled
+                                                                                        : Algorithm::kTiledDynamic;
 }
 
 void set_cuda_launch(Plan& plan, const Problem& problem, int width) {

@@ -15,9 +15,9 @@ namespace pmpp::matmul {
 // The steps of the ladder; kAuto asks for the fastest.
 enum class Algorithm : std::uint8_t { kAuto, kNaive, kTiled, kTiledDynamic, kSimt, kMma, kWgmma, kEmulated, kBlocked };
 
-inline constexpr Algorithm kAllAlgorithms[] = {
-    Algorithm::kAuto, Algorithm::kNaive, Algorithm::kTiled,    Algorithm::kTiledDynamic, Algorithm::kSimt,
-    Algorithm::kMma,  Algorithm::kWgmma, Algorithm::kEmulated, Algorithm::kBlocked};
+inline constexpr Algorithm kAllAlgorithms[] = {Algorithm::kAuto,         Algorithm::kNaive,    Algorithm::kTiled,
+                                               Algorithm::kTiledDynamic, Algorithm::kSimt,     Algorithm::kMma,
+                                               Algorithm::kWgmma,        Algorithm::kEmulated, Algorithm::kBlocked};
 
 const char* algorithm_name(Algorithm algorithm);
 std::optional<Algorithm> parse_algorithm(std::string_view name);

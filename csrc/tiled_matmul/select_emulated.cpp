@@ -96,12 +96,8 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
 
 }  // namespace
 
-PlaneLayout planes_of_a(const Problem& p) {
-  return planes(p.a, p.m, p.k, p.batch, p.a.row_stride, p.a.col_stride);
-}
-PlaneLayout planes_of_b(const Problem& p) {
-  return planes(p.b, p.n, p.k, p.batch, p.b.col_stride, p.b.row_stride);
-}
+PlaneLayout planes_of_a(const Problem& p) { return planes(p.a, p.m, p.k, p.batch, p.a.row_stride, p.a.col_stride); }
+PlaneLayout planes_of_b(const Problem& p) { return planes(p.b, p.n, p.k, p.batch, p.b.col_stride, p.b.row_stride); }
 
 EmulatedWorkspace emulated_workspace(const Problem& problem, const Plan& plan) {
   constexpr std::int64_t kAlignment = 256;
@@ -125,8 +121,8 @@ double emulated_cost(const Problem& problem, const DeviceFacts& device, const Pl
   const Problem p = wgmma_problem(problem);
   const EmulatedTile& tile = kEmulatedTiles[plan.config];
   const TileCost& tile_cost = kTileCosts[plan.config];
-  const std::int64_t items = round_up(ceil_div(p.m, kEmulatedM), tile.cluster) * ceil_div(p.n, tile.n) * p.batch *
-                             plan.splits;
+  const std::int64_t items =
+      round_up(ceil_div(p.m, kEmulatedM), tile.cluster) * ceil_div(p.n, tile.n) * p.batch * plan.splits;
   const auto waves = static_cast<double>(ceil_div(items, std::max(device.sm_count, 1)));
   const double steps = static_cast<double>(plan.split_k) / kWgmmaK;
   double total = kLaunchUs + waves * (steps * tile_cost.step + tile_cost.fixed);
@@ -134,8 +130,7 @@ double emulated_cost(const Problem& problem, const DeviceFacts& device, const Pl
     total += static_cast<double>(layout.plane_stride) * (4 + kPlanes * kPlaneBytes) / kSplitBytesPerUs;
   }
   if (plan.splits > 1) {
-    total += kReduceLaunchUs + 2 * static_cast<double>(partial_bytes(p, plan.splits)) /
-                                   kReduceBytesPerUs;
+    total += kReduceLaunchUs + 2 * static_cast<double>(partial_bytes(p, plan.splits)) / kReduceBytesPerUs;
   }
   return total;
 }

@@ -14,10 +14,10 @@ namespace pmpp::matmul {
 // How the planes of an operand of `lines` (m or n) by k lie: lines of k, or (is_mn_major) k lines of m or n.
 struct PlaneLayout {
   bool is_mn_major = false;
-  bool is_batched = false;                           // otherwise one matrix serves the whole batch
-  std::int64_t lines = 0, length = 0, pitch = 0;     // elements
-  std::int64_t batch = 1, plane_stride = 0;          // matrices; elements from one plane to the next
-  std::int64_t line_stride = 0, step = 0;            // of the operand, along these lines and within one
+  bool is_batched = false;                        // otherwise one matrix serves the whole batch
+  std::int64_t lines = 0, length = 0, pitch = 0;  // elements
+  std::int64_t batch = 1, plane_stride = 0;       // matrices; elements from one plane to the next
+  std::int64_t line_stride = 0, step = 0;         // of the operand, along these lines and within one
 };
 PlaneLayout planes_of_a(const Problem& problem);
 PlaneLayout planes_of_b(const Problem& problem);

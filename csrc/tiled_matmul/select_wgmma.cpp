@@ -10,7 +10,7 @@
 namespace pmpp::matmul {
 namespace {
 
-constexpr std::int64_t kTmaBytes = 16;  // addresses and pitches of tensor maps are multiples of this
+constexpr std::int64_t kTmaBytes = 16;                     // addresses and pitches of tensor maps are multiples of this
 constexpr std::int64_t kMaxPitch = std::int64_t{1} << 38;  // elements: 2^40 bytes are the limit
 constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max() - 1024;  // a tile beyond must not overflow
 constexpr std::int64_t kPackedPitch = 64;                                           // whole lines of 128 bytes
@@ -169,10 +169,9 @@ OperandView view_b(const Problem& p) { return view(p, p.b, p.n, p.b.col_stride, 
 // 138).
 bool stores_by_tma(const Problem& p) {
   const std::int64_t tma = tma_elements(p.dtype);
-  return element_size(p.dtype) == 2 && p.n % tma == 0 && is_aligned(p.d.data, kTmaBytes) &&
-         p.d.col_stride == 1 && fits(p.dtype, p.n, p.m, p.d.row_stride) &&
-         (p.batch == 1 ||
-          (p.d.batch_stride > 0 && p.d.batch_stride % tma == 0 && p.d.batch_stride < kMaxPitch));
+  return element_size(p.dtype) == 2 && p.n % tma == 0 && is_aligned(p.d.data, kTmaBytes) && p.d.col_stride == 1 &&
+         fits(p.dtype, p.n, p.m, p.d.row_stride) &&
+         (p.batch == 1 || (p.d.batch_stride > 0 && p.d.batch_stride % tma == 0 && p.d.batch_stride < kMaxPitch));
 }
 
 WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan) {

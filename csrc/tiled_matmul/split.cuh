@@ -47,7 +47,8 @@ __device__ __forceinline__ void read_run(float (&run)[kSplitRun], const SplitOpe
   for (int i = 0; i < kSplitRun; ++i) run[i] = i < left ? __ldg(at + i * p.step) : 0.0f;
 }
 
-__global__ void __launch_bounds__(kSplitThreads) tiled_matmul_split_kernel(const __grid_constant__ SplitArguments args) {
+__global__ void __launch_bounds__(kSplitThreads)
+    tiled_matmul_split_kernel(const __grid_constant__ SplitArguments args) {
 #if __CUDA_ARCH__ >= 900
   ptx::griddepcontrol_launch_dependents();
   std::int64_t block = blockIdx.x;
@@ -59,10 +60,10 @@ __global__ void __launch_bounds__(kSplitThreads) tiled_matmul_split_kernel(const
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_lines = 32 >> p.lane_shift, step_lines = warp_lines * (kSplitThreads / 32);
-  const std::int64_t first = ((block - line_block * p.run_blocks << p.lane_shift) + (lane & ((1 << p.lane_shift) - 1))) *
-                             kSplitRun;
-  const std::int64_t line0 = (line_block - batch * p.line_blocks) * (step_lines * kSplitLines) + warp * warp_lines +
-                             (lane >> p.lane_shift);
+  const std::int64_t first =
+      ((block - line_block * p.run_blocks << p.lane_shift) + (lane & ((1 << p.lane_shift) - 1))) * kSplitRun;
+  const std::int64_t line0 =
+      (line_block - batch * p.line_blocks) * (step_lines * kSplitLines) + warp * warp_lines + (lane >> p.lane_shift);
   if (first >= p.length) return;
   const float* const from = p.data + batch * p.batch_stride + first * p.step;
   std::uint16_t* const to = p.planes + batch * p.lines * p.pitch + first;

@@ -18,9 +18,9 @@
 // thread. Named barrier 1 + i: warpgroup i around its staging.
 //
 // Epilogue: the accumulators, scaled and added to c, are rounded once, staged in the 128-byte swizzle and stored by TMA
-// while the next tile is multiplied; where TMA cannot address d, by the threads. float32 needs no staging. With pieces of k, float32 sums go to
-// the workspace instead (reduce.cuh adds them up); or, where the pieces of a tile are the blocks of a cluster, through
-// shared memory, each block adding up its share of the rows in the order of k.
+// while the next tile is multiplied; where TMA cannot address d, by the threads. float32 needs no staging. With pieces
+// of k, float32 sums go to the workspace instead (reduce.cuh adds them up); or, where the pieces of a tile are the
+// blocks of a cluster, through shared memory, each block adding up its share of the rows in the order of k.
 //
 // Preconditions: select_wgmma.cpp; TMA fills what lies outside a matrix with zeros, so sizes are free.
 #pragma once

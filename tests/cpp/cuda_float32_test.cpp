@@ -1,5 +1,5 @@
-// Every plan of the float32 kernels of sm_90a against the oracle: emulated, and wgmma where tf32 is allowed. Small whole
-// numbers, which tf32 keeps, come out exactly.
+// Every plan of the float32 kernels of sm_90a against the oracle: emulated, and wgmma where tf32 is allowed. Small
+// whole numbers, which tf32 keeps, come out exactly.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -77,7 +77,8 @@ INSTANTIATE_TEST_SUITE_P(All, CudaFloat32, ::testing::Values(Algorithm::kEmulate
                          [](const auto& info) { return std::string(matmul::algorithm_name(info.param)); });
 
 TEST_P(CudaFloat32, SizesAroundEveryTile) {
-  constexpr std::int64_t kM[] = {1, 63, 64, 65, 127, 128, 129, 257}, kN[] = {1, 2, 63, 65, 127, 128, 129, 193, 256, 257},
+  constexpr std::int64_t kM[] = {1, 63, 64, 65, 127, 128, 129, 257},
+                         kN[] = {1, 2, 63, 65, 127, 128, 129, 193, 256, 257},
                          kK[] = {1, 31, 32, 33, 63, 64, 65, 127, 129, 200};
   std::size_t count = 0;
   for (const std::int64_t n : kN) {
@@ -293,8 +294,8 @@ class CudaEmulated : public NeedsCuda<::testing::Test> {
   }
 };
 
-// Several in one row or column, zeros and numbers with empty low parts opposite to them, and payloads that the high part
-// of a NaN does not hold.
+// Several in one row or column, zeros and numbers with empty low parts opposite to them, and payloads that the high
+// part of a NaN does not hold.
 TEST_F(CudaEmulated, MixedSpecialValues) {
   const float infinity = std::numeric_limits<float>::infinity();
   MatmulData data(MatmulCase{DType::kFloat32, 70, 66, 200});

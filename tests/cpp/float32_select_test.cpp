@@ -63,9 +63,9 @@ TEST(SplitFloat, PartsAddUpToEveryFiniteValue) {
   }
   // All ends of the significand for every exponent, the subnormal ones included.
   for (std::uint32_t exponent = 0; exponent < 255; ++exponent) {
-    for (const std::uint32_t low : {0x0u, 0x1u, 0x7fu, 0x80u, 0x81u, 0xffu, 0x100u, 0x7fffu, 0x8000u, 0x8080u, 0xff7fu,
-                                    0xff80u, 0xff81u, 0xffffu, 0x7f7fffu, 0x7f8000u >> 1, 0x7fff7fu, 0x7fff80u,
-                                    0x7fffffu}) {
+    for (const std::uint32_t low :
+         {0x0u, 0x1u, 0x7fu, 0x80u, 0x81u, 0xffu, 0x100u, 0x7fffu, 0x8000u, 0x8080u, 0xff7fu, 0xff80u, 0xff81u, 0xffffu,
+          0x7f7fffu, 0x7f8000u >> 1, 0x7fff7fu, 0x7fff80u, 0x7fffffu}) {
       for (const std::uint32_t sign : {0u, 0x80000000u}) expect_exact(float_from_bits(sign | exponent << 23 | low));
       if (HasFatalFailure()) return;
     }
@@ -117,8 +117,8 @@ void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& d
   EXPECT_EQ(plan.split_k % kWgmmaK, 0) << what;
   EXPECT_GE(plan.split_k * plan.splits, p.k) << what;
   EXPECT_LT(plan.split_k * (plan.splits - 1), p.k) << what << ": the last piece is empty";
-  const std::int64_t items = round_up(ceil_div(p.m, kEmulatedM), tile.cluster) * ceil_div(p.n, tile.n) * p.batch *
-                             plan.splits;
+  const std::int64_t items =
+      round_up(ceil_div(p.m, kEmulatedM), tile.cluster) * ceil_div(p.n, tile.n) * p.batch * plan.splits;
   EXPECT_LE(items, std::numeric_limits<std::int32_t>::max()) << what;
   EXPECT_GE(plan.grid[0], 1) << what;
   EXPECT_LE(plan.grid[0], items) << what << ": a block without work";
@@ -226,9 +226,9 @@ TEST(EmulatedSelect, VectorsAndThinMatricesAreHardlyPadded) {
 
 TEST(EmulatedSelect, SizesBeyondItsCoordinatesAreRefused) {
   const std::int64_t huge = std::int64_t{1} << 31;
-  for (const Problem& p : {problem_of(huge, 1, 1), problem_of(1, huge, 1), problem_of(1, 1, huge),
-                           problem_of(1, 1, 1, huge / 3), problem_of(huge / 2, 1, 1024), problem_of(0, 5, 5),
-                           problem_of(5, 0, 5), problem_of(5, 5, 0)}) {
+  for (const Problem& p :
+       {problem_of(huge, 1, 1), problem_of(1, huge, 1), problem_of(1, 1, huge), problem_of(1, 1, 1, huge / 3),
+        problem_of(huge / 2, 1, 1024), problem_of(0, 5, 5), problem_of(5, 0, 5), problem_of(5, 5, 0)}) {
     EXPECT_FALSE(emulated_plan(p, h200_facts())) << to_string(p);
     EXPECT_TRUE(emulated_plans(p, h200_facts()).empty()) << to_string(p);
     if (p.m > 0 && p.n > 0 && p.k > 0) {
