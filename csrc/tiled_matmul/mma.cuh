@@ -309,8 +309,7 @@ __global__ void __launch_bounds__(kMmaTiles[kConfig].threads(), kMmaTiles[kConfi
     // Where the tile lies is worked out again, because ten registers more would be spilled in the loop over k.
     std::int64_t same_item = item;
     asm volatile("" : "+l"(same_item));
-    Kernel::write_all(args, work_at<kTile.m, kTile.n>(same_item, args.tiles_m, args.tiles_n, args.splits), sums,
-                      mma_shared, warp, lane);
+    Kernel::write_all(args, work_at<kTile.m, kTile.n>(same_item, args.tiles_m, args.tiles_n, args.splits), sums, mma_shared, warp, lane);
     __syncthreads();  // before the next tile overwrites what a slower warp still reads
   }
 #endif

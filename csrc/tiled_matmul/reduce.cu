@@ -36,8 +36,9 @@ cudaError_t launch_reduce_typed(const Problem& problem, const void* workspace, i
 
 cudaError_t launch_reduce(const Problem& problem, const void* partial, int splits, bool may_overlap,
                           cudaStream_t stream) {
-  return visit_dtype(problem.dtype,
-                     [&]<class T>() { return launch_reduce_typed<T>(problem, partial, splits, may_overlap, stream); });
+  return visit_dtype(problem.dtype, [&]<class T>() {
+    return launch_reduce_typed<T>(problem, partial, splits, may_overlap, stream);
+  });
 }
 
 }  // namespace pmpp::matmul

@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(kReduceThreads)
   constexpr int kElements = kReduceElements<Acc>;
   constexpr int kStep = kVector ? 1 : kReduceThreads;
   const std::int64_t total = p.batch * p.m * p.n;
-  const std::int64_t first =
-      static_cast<std::int64_t>(blockIdx.x) * (kReduceThreads * kElements) + threadIdx.x * (kVector ? kElements : 1);
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (kReduceThreads * kElements) +
+                             threadIdx.x * (kVector ? kElements : 1);
   Acc sum[kElements] = {};
   for (int split0 = 0; split0 < splits; split0 += kReduceInFlight) {
     Acc term[kReduceInFlight][kElements];
@@ -80,7 +80,8 @@ __global__ void __launch_bounds__(kReduceThreads)
     constexpr int kBytes = kElements * static_cast<int>(sizeof(T));
     const Place place = place_of(p, first);
     T* const d = p.d_at(place.batch, place.row, place.col);
-    const bool together = p.n % kElements == 0 && p.d_col == 1 && reinterpret_cast<std::uintptr_t>(d) % kBytes == 0;
+    const bool together =
+        p.n % kElements == 0 && p.d_col == 1 && reinterpret_cast<std::uintptr_t>(d) % kBytes == 0;
     if (together) {
       T result[kElements];
 #pragma unroll

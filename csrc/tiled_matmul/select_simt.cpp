@@ -91,8 +91,8 @@ double cost(const Plan& plan, const Problem& p, const DeviceFacts& device) {
 
 SimtOrder simt_order(const MmaOperand& operand, std::int64_t batch) {
   if (operand.mn_stride == 1) {
-    const bool aligned =
-        is_aligned(operand.data, 16) && operand.k_stride % 4 == 0 && (batch == 1 || operand.batch_stride % 4 == 0);
+    const bool aligned = is_aligned(operand.data, 16) && operand.k_stride % 4 == 0 &&
+                         (batch == 1 || operand.batch_stride % 4 == 0);
     // A matrix of one column is a run along k.
     if (aligned || operand.k_stride != 1) return aligned ? SimtOrder::kPieces : SimtOrder::kAlongMN;
   }
@@ -128,8 +128,8 @@ std::optional<Plan> simt_plan(const Problem& problem, const DeviceFacts& device)
     if (!runs(tile, p.dtype, device)) continue;
     const std::int64_t tiles = std::max<std::int64_t>(tiles_of(tile, p), 1);
     const std::int64_t fewest = fewest_splits(p);
-    const std::int64_t most = std::max(
-        fewest, std::min({kMostSplits, device.sm_count * tile.min_blocks / tiles, p.k / (kShortestSplit * tile.k)}));
+    const std::int64_t most =
+        std::max(fewest, std::min({kMostSplits, device.sm_count * tile.min_blocks / tiles, p.k / (kShortestSplit * tile.k)}));
     for (std::int64_t splits = fewest; splits <= most; ++splits) {
       const Plan plan = plan_of(config, p, splits);
       const double plan_cost = cost(plan, p, device);

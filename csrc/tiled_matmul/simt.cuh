@@ -1,17 +1,19 @@
 // simt: register tiles on the CUDA cores, every dtype: float32 for which an issue slot is a multiply-add or lost, and
 // through the same template all others.
 //
-// Tiling: a block owns a tile of d (SimtTile) and walks k in steps of tile.k. A thread keeps thread_m x thread_n sums
-// in registers, in pieces of 16 bytes that lie 4 or 8 lanes apart, and for each k reads a column of a and a row of b
-// from shared memory, 16 bytes at a time, while it multiplies those of the k before. Lane bits are dealt so that lanes
-// i and i ^ 1 read the same of a, i and i ^ 2 the same of b: half a warp then reads 16 bytes a lane in one cycle of
-// shared memory, not two. Where tiles are small, groups of warps (slices) sum the same tile over different parts of
-// each step, and their sums are added in the order of the slices. Work: see work.cuh. Barriers: as in mma.cuh, one a
-// step. With asynchronous copies stages - 1 steps are under way; a thread waits for its own copies of the next step,
-// then all arrive and wait. Through registers: the next step is read from global memory before the products of this
-// one, and put into the other stage after them. Order of sums: along k, split by split, slice by slice: the same in
-// every run. Preconditions: blockDim.x and dynamic shared memory of the tile and the dtype; with kOrders of float32
-// both operands as simt_order() says.
+// Tiling: a block owns a tile of d (SimtTile) and walks k in steps of tile.k. A thread keeps thread_m x thread_n sums in
+// registers, in pieces of 16 bytes that lie 4 or 8 lanes apart, and for each k reads a column of a and a row of b from
+// shared memory, 16 bytes at a time, while it multiplies those of the k before. Lane bits are dealt so that lanes i and
+// i ^ 1 read the same of a, i and i ^ 2 the same of b: half a warp then reads 16 bytes a lane in one cycle of shared
+// memory, not two. Where tiles are small, groups of warps (slices) sum the same tile over different parts of each
+// step, and their sums are added in the order of the slices.
+// Work: see work.cuh.
+// Barriers: as in mma.cuh, one a step. With asynchronous copies stages - 1 steps are under way; a thread waits for its
+// own copies of the next step, then all arrive and wait. Through registers: the next step is read from global memory
+// before the products of this one, and put into the other stage after them.
+// Order of sums: along k, split by split, slice by slice: the same in every run.
+// Preconditions: blockDim.x and dynamic shared memory of the tile and the dtype; with kOrders of float32 both operands
+// as simt_order() says.
 #pragma once
 
 #include <cstdint>
@@ -123,9 +125,9 @@ struct SimtKernel {
         if constexpr (kPlanes == 1) {
           sums[0][i][j] = multiply_add(sums[0][i][j], f.a[0][i], f.b[0][j]);
         } else {
-          const Complex<Real> sum =
-              multiply_add(Complex<Real>{sums[0][i][j], sums[1][i][j]}, Complex<Real>{f.a[0][i], f.a[1][i]},
-                           Complex<Real>{f.b[0][j], f.b[1][j]});
+          const Complex<Real> sum = multiply_add(Complex<Real>{sums[0][i][j], sums[1][i][j]},
+                                                 Complex<Real>{f.a[0][i], f.a[1][i]},
+                                                 Complex<Real>{f.b[0][j], f.b[1][j]});
           sums[0][i][j] = sum.re;
           sums[1][i][j] = sum.im;
         }
@@ -228,7 +230,8 @@ struct SimtKernel {
       *to = values[0];
     } else {
       constexpr int kBytes = kCount * static_cast<int>(sizeof(Value));
-      using Word = std::conditional_t<kBytes % 16 == 0, uint4, std::conditional_t<kBytes % 8 == 0, uint2, unsigned>>;
+      using Word =
+          std::conditional_t<kBytes % 16 == 0, uint4, std::conditional_t<kBytes % 8 == 0, uint2, unsigned>>;
       Word words[kBytes / sizeof(Word)];
       memcpy(words, values, sizeof(words));
 #pragma unroll

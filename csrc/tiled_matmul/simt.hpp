@@ -14,9 +14,9 @@ namespace pmpp::matmul {
 struct SimtTile {
   int thread_m, thread_n;
   int warps_m, warps_n, slices;
-  int k;              // of a step, for all slices
-  int stages;         // steps in shared memory at once
-  int min_blocks;     // blocks on a multiprocessor that registers must allow
+  int k;               // of a step, for all slices
+  int stages;          // steps in shared memory at once
+  int min_blocks;      // blocks on a multiprocessor that registers must allow
   int words;          // 32-bit words of a sum of the dtypes that have this tile
   bool only_float32;  // pays only where multiply-adds run at full rate
 

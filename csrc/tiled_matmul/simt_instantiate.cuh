@@ -1,5 +1,5 @@
-// Starts the simt kernel that a plan names, for one element type. Included by one .cu file a dtype, so that they
-// compile side by side.
+// Starts the simt kernel that a plan names, for one element type. Included by one .cu file a dtype, so that they compile
+// side by side.
 #pragma once
 
 #include <type_traits>

@@ -24,9 +24,9 @@ struct SimtPlanes<Complex<R>> {
 };
 
 template <class T>
-inline constexpr SimtElement kSimtElement = {static_cast<int>(sizeof(typename SimtPlanes<AccumulatorOf<T>>::Real)),
-                                             SimtPlanes<AccumulatorOf<T>>::kPlanes,
-                                             sizeof(T) == sizeof(AccumulatorOf<T>) && !std::is_same_v<T, std::int32_t>};
+inline constexpr SimtElement kSimtElement = {
+    static_cast<int>(sizeof(typename SimtPlanes<AccumulatorOf<T>>::Real)), SimtPlanes<AccumulatorOf<T>>::kPlanes,
+    sizeof(T) == sizeof(AccumulatorOf<T>) && !std::is_same_v<T, std::int32_t>};
 
 // Copies to shared memory, of which the thread need not wait for the end; before sm_80 it does.
 template <int kBytes>

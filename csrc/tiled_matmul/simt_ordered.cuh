@@ -1,5 +1,4 @@
-// Starts the float32 tiles of simt, into which the orders of the operands are compiled. Included by one .cu file for
-// each order of a.
+// Starts the float32 tiles of simt, into which the orders of the operands are compiled. Included by one .cu file for each order of a.
 #pragma once
 
 #include "csrc/tiled_matmul/simt_start.cuh"
