@@ -85,12 +85,9 @@ INSTANTIATE_TEST_SUITE_P(All, CudaSimt, ::testing::ValuesIn(all_kernels()), [](c
 
 TEST_P(CudaSimt, SizesAroundTheTile) {
   const int m = tile().m(), n = tile().n(), k = tile().k;
-  const std::int64_t sizes[][3] = {{1, 1, 1},
-                                   {m, n, k},
-                                   {m - 1, n + 1, k - 1},
-                                   {m + 1, n - 1, k + 1},
-                                   {1, n, 3 * k + 1},
-                                   {m, 1, tile().stages * k},
+  const std::int64_t sizes[][3] = {{1, 1, 1},         {m, n, k},
+                                   {m - 1, n + 1, k - 1}, {m + 1, n - 1, k + 1},
+                                   {1, n, 3 * k + 1},     {m, 1, tile().stages * k},
                                    {m + 3, n + 5, (tile().stages + 2) * k + 5}};
   int count = 0;
   for (const auto& [rows, cols, inner] : sizes) {
