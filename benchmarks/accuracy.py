@@ -106,7 +106,10 @@ def measure(
         found[BASELINE].append(errors(torch.mm(a, b), a, b))
         for name in algorithms:
             found[name].append(errors(torch_pmpp.tiled_matmul(a, b, algorithm=name), a, b))
-    means = {name: tuple(sum(column) / seeds for column in zip(*values, strict=True)) for name, values in found.items()}
+    means = {}
+    for name, values in found.items():
+        norms, elements = zip(*values, strict=True)
+        means[name] = (sum(norms) / seeds, sum(elements) / seeds)
     base_norm, base_element = means[BASELINE]
     return [
         {
