@@ -100,7 +100,7 @@ def measure(
     kind: str, k: int, algorithms: Sequence[str], device: torch.device, *, size: int = SIZE, seeds: int = SEEDS
 ) -> list[dict[str, Any]]:
     """The rows of one kind of data and one k: the baseline's first, then one an algorithm."""
-    found: dict[str, list[tuple[float, float]]] = {BASELINE: []} | {name: [] for name in algorithms}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in (BASELINE, *algorithms)}
     for seed in range(seeds):
         a, b = DATA[kind](_Random(seed, device), size, size, k)
         found[BASELINE].append(errors(torch.mm(a, b), a, b))
