@@ -87,6 +87,30 @@ PMPP_WGMMA(BFloat16, "bf16", 128, 64, "%64", "%65", "%66", "%67", "%68")
 PMPP_WGMMA(BFloat16, "bf16", 192, 96, "%96", "%97", "%98", "%99", "%100")
 PMPP_WGMMA(BFloat16, "bf16", 256, 128, "%128", "%129", "%130", "%131", "%132")
 #undef PMPP_WGMMA
+// The same for tf32: a (64 x 8) * b (8 x kN) of float32, of which the last 13 bits are not looked at, and both with k
+// contiguous.
+#define PMPP_WGMMA_TF32(n, count, a, b, accumulate)                                                                \
+  template <>                                                                                                      \
+  struct Wgmma<float, n, false, false> {                                                                           \
+    static __device__ __forceinline__ void mma(float (&d)[count], std::uint64_t a_descriptor,                      \
+                                               std::uint64_t b_descriptor, int is_accumulating) {                  \
+      asm volatile("{\n"                                                                                           \
+                   ".reg .pred p;\n"                                                                               \
+                   "setp.ne.b32 p, " accumulate ", 0;\n"                                                           \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k8.f32.tf32.tf32 {" PMPP_REGS_##count "}, "             \
+                   a ", " b ", p, 1, 1;\n"                                                                         \
+                   "}\n"                                                                                           \
+                   : PMPP_OUTS_##count                                                                             \
+                   : "l"(a_descriptor), "l"(b_descriptor), "r"(is_accumulating));                                  \
+    }                                                                                                              \
+  };
+PMPP_WGMMA_TF32(16, 8, "%8", "%9", "%10")
+PMPP_WGMMA_TF32(32, 16, "%16", "%17", "%18")
+PMPP_WGMMA_TF32(64, 32, "%32", "%33", "%34")
+PMPP_WGMMA_TF32(128, 64, "%64", "%65", "%66")
+PMPP_WGMMA_TF32(192, 96, "%96", "%97", "%98")
+PMPP_WGMMA_TF32(256, 128, "%128", "%129", "%130")
+#undef PMPP_WGMMA_TF32
 #undef PMPP_REGS_8
 #undef PMPP_OUTS_8
 #undef PMPP_REGS_16

@@ -29,6 +29,7 @@ cudaError_t launch_typed(const Plan& plan, const Problem& problem, cudaStream_t 
     case Algorithm::kSimt:
     case Algorithm::kMma:
     case Algorithm::kWgmma:
+    case Algorithm::kEmulated:
     case Algorithm::kBlocked:
       return cudaErrorInvalidValue;
   }

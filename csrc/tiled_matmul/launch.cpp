@@ -1,5 +1,6 @@
 #include "csrc/tiled_matmul/launch.hpp"
 
+#include "csrc/tiled_matmul/launch_emulated.hpp"
 #include "csrc/tiled_matmul/launch_mma.hpp"
 #include "csrc/tiled_matmul/launch_simt.hpp"
 #include "csrc/tiled_matmul/launch_wgmma.hpp"
@@ -40,6 +41,7 @@ cudaError_t launch(const Plan& plan, const Problem& problem, const DeviceFacts& 
   if (plan.algorithm == Algorithm::kSimt) return launch_simt(plan, problem, device, workspace, stream);
   if (plan.algorithm == Algorithm::kMma) return launch_mma(plan, problem, workspace, stream);
   if (plan.algorithm == Algorithm::kWgmma) return launch_wgmma(plan, problem, device, workspace, stream);
+  if (plan.algorithm == Algorithm::kEmulated) return launch_emulated(plan, problem, workspace, stream);
   return visit_dtype(problem.dtype, [&]<class T>() { return launch_typed<T>(plan, problem, stream); });
 }
 

@@ -26,7 +26,7 @@ struct PackedOperand {
   void* to;
 };
 
-// One launch for all operands whose elements lie next to each other.
+// One launch for all 16-bit operands whose elements lie next to each other.
 cudaError_t pack_operands(const Problem& p, const PackedOperand* packed, int count, const DeviceFacts& device,
                           cudaStream_t stream) {
   Repack repacks[kMaxRepacks];
@@ -38,7 +38,7 @@ cudaError_t pack_operands(const Problem& p, const PackedOperand* packed, int cou
     const std::int64_t row_stride = view.is_mn_major ? from.k_stride : from.line_stride;
     const std::int64_t col_stride = view.is_mn_major ? from.line_stride : from.k_stride;
     const std::int64_t batch = view.is_batched ? p.batch : 1;
-    if (col_stride == 1) {
+    if (col_stride == 1 && element_size(p.dtype) == 2) {
       Repack& repack = repacks[repack_count++];
       repack.length = cols;
       repack.lines = rows;
@@ -52,7 +52,7 @@ cudaError_t pack_operands(const Problem& p, const PackedOperand* packed, int cou
       continue;
     }
     transposition::Pack pack;
-    pack.element_size = 2;
+    pack.element_size = element_size(p.dtype);
     pack.rows = rows;
     pack.cols = cols;
     pack.batch = batch;
@@ -79,6 +79,7 @@ cudaError_t encode_operand(CUtensorMap* map, const Problem& p, const void* data,
   matrix.batch = view.is_batched ? p.batch : 1;
   matrix.pitch = view.pitch;
   matrix.batch_pitch = view.batch_pitch;
+  matrix.box_length = wgmma_step(element_size(p.dtype));
   matrix.box_lines = (view.is_mn_major ? kWgmmaK : tile_lines) / blocks;
   return tma::encode(map, matrix);
 }
@@ -133,8 +134,8 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   s.splits = plan.splits;
   s.batch = static_cast<std::int32_t>(p.batch);
   s.items = s.row_tiles * s.col_tiles * s.splits * s.batch;
-  s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, kWgmmaK));
-  s.split_blocks = static_cast<std::int32_t>(plan.split_k / kWgmmaK);
+  s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, wgmma_step(sizeof(T))));
+  s.split_blocks = static_cast<std::int32_t>(plan.split_k / wgmma_step(sizeof(T)));
   s.group = kGroup;
   s.a_realigned = plan.is_a_realigned;
   s.b_realigned = plan.is_b_realigned;
@@ -142,7 +143,9 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   s.b_batched = b.is_batched;
   s.partial = has_partial ? reinterpret_cast<float*>(workspace) : nullptr;
 
-  if (a.is_mn_major) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    error = launch_wgmma_layout<T, false, false>(plan, arguments, stream);
+  } else if (a.is_mn_major) {
     error = b.is_mn_major ? launch_wgmma_layout<T, true, true>(plan, arguments, stream)
                           : launch_wgmma_layout<T, true, false>(plan, arguments, stream);
   } else {
@@ -160,6 +163,7 @@ cudaError_t launch_wgmma(const Plan& plan, const Problem& problem, const DeviceF
   if (plan.config < 0 || plan.config >= kWgmmaTileCount) return cudaErrorInvalidValue;
   const Problem p = wgmma_problem(problem, kWgmmaTiles[plan.config]);
   auto* const bytes = static_cast<std::byte*>(workspace);
+  if (p.dtype == DType::kFloat32) return launch_typed_wgmma<float>(plan, p, device, bytes, stream);
   return p.dtype == DType::kFloat16 ? launch_typed_wgmma<Float16>(plan, p, device, bytes, stream)
                                     : launch_typed_wgmma<BFloat16>(plan, p, device, bytes, stream);
 }

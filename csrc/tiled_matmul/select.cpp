@@ -6,6 +6,7 @@
 #include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/config.hpp"
 #include "csrc/tiled_matmul/cpu/micro_tile.hpp"
+#include "csrc/tiled_matmul/select_emulated.hpp"
 #include "csrc/tiled_matmul/select_simt.hpp"
 #include "csrc/tiled_matmul/select_wgmma.hpp"
 
@@ -24,7 +25,7 @@ int dynamic_tile_width(int element_bytes, const DeviceFacts& device) {
   return 0;
 }
 
-bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device) {
+bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device, Float32Precision precision) {
   switch (algorithm) {
     case Algorithm::kAuto:
       return true;
@@ -40,7 +41,9 @@ bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device) {
     case Algorithm::kMma:
       return has_mma(dtype, device);
     case Algorithm::kWgmma:
-      return wgmma_available(dtype, device);
+      return wgmma_available(dtype, device, precision);
+    case Algorithm::kEmulated:
+      return emulated_available(dtype, device);
     case Algorithm::kBlocked:
       return !device.is_cuda;
   }
@@ -62,7 +65,8 @@ Algorithm fastest(const Problem& problem, const DeviceFacts& device) {
   const std::int64_t col_tiles = ceil_div(problem.n, width);
   const std::int64_t few = device.sm_count / 2;
   const bool idle = row_tiles <= few && col_tiles <= few && row_tiles * col_tiles * std::min(problem.batch, few) < few;
-  return idle && available(Algorithm::kTiled, problem.dtype, device) ? Algorithm::kTiled : Algorithm::kTiledDynamic;
+  return idle && available(Algorithm::kTiled, problem.dtype, device, problem.precision) ? Algorithm::kTiled
+                                                                                        : Algorithm::kTiledDynamic;
 }
 
 void set_cuda_launch(Plan& plan, const Problem& problem, int width) {
@@ -225,6 +229,8 @@ const char* algorithm_name(Algorithm algorithm) {
       return "mma";
     case Algorithm::kWgmma:
       return "wgmma";
+    case Algorithm::kEmulated:
+      return "emulated";
     case Algorithm::kBlocked:
       return "blocked";
   }
@@ -264,12 +270,16 @@ std::string to_string(const Plan& plan) {
 }
 
 std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Algorithm asked) {
-  if (asked == Algorithm::kAuto && available(Algorithm::kWgmma, problem.dtype, device)) {
+  if (asked == Algorithm::kAuto && available(Algorithm::kWgmma, problem.dtype, device, problem.precision)) {
     // None where a size does not fit its coordinates.
     if (std::optional<Plan> plan = wgmma_plan(problem, device)) return plan;
   }
+  if (asked == Algorithm::kAuto && available(Algorithm::kEmulated, problem.dtype, device, problem.precision)) {
+    const std::optional<Plan> plan = emulated_plan(problem, device);
+    if (plan.has_value() && is_emulated_faster(problem, device, *plan)) return plan;
+  }
   if (asked == Algorithm::kAuto) asked = fastest(problem, device);
-  if (!available(asked, problem.dtype, device)) return std::nullopt;
+  if (!available(asked, problem.dtype, device, problem.precision)) return std::nullopt;
 
   Plan plan;
   plan.algorithm = asked;
@@ -301,6 +311,8 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
       return mma_plan(problem, device);
     case Algorithm::kWgmma:
       return wgmma_plan(problem, device);
+    case Algorithm::kEmulated:
+      return emulated_plan(problem, device);
     case Algorithm::kBlocked:
       set_blocked(plan, problem, device);
       return plan;
@@ -312,14 +324,15 @@ std::vector<Plan> plans(const Problem& problem, const DeviceFacts& device, Algor
   if (asked == Algorithm::kSimt) return simt_plans(problem, device);
   if (asked == Algorithm::kMma) return mma_plans(problem, device);
   if (asked == Algorithm::kWgmma) return wgmma_plans(problem, device);
+  if (asked == Algorithm::kEmulated) return emulated_plans(problem, device);
   const std::optional<Plan> plan = select(problem, device, asked);
   return plan.has_value() ? std::vector<Plan>{*plan} : std::vector<Plan>{};
 }
 
-std::vector<Algorithm> algorithms(DType dtype, const DeviceFacts& device) {
+std::vector<Algorithm> algorithms(DType dtype, const DeviceFacts& device, Float32Precision precision) {
   std::vector<Algorithm> result;
   for (const Algorithm algorithm : kAllAlgorithms) {
-    if (algorithm != Algorithm::kAuto && available(algorithm, dtype, device)) result.push_back(algorithm);
+    if (algorithm != Algorithm::kAuto && available(algorithm, dtype, device, precision)) result.push_back(algorithm);
   }
   return result;
 }

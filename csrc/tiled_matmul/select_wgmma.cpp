@@ -10,9 +10,7 @@
 namespace pmpp::matmul {
 namespace {
 
-constexpr std::int64_t kElementBytes = 2;
-constexpr std::int64_t kTmaBytes = 16;  // addresses and pitches of tensor maps are multiples of this
-constexpr std::int64_t kTmaElements = kTmaBytes / kElementBytes;
+constexpr std::int64_t kTmaBytes = 16;                     // addresses and pitches of tensor maps are multiples of this
 constexpr std::int64_t kMaxPitch = std::int64_t{1} << 38;  // elements: 2^40 bytes are the limit
 constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max() - 1024;  // a tile beyond must not overflow
 constexpr std::int64_t kPackedPitch = 64;                                           // whole lines of 128 bytes
@@ -39,23 +37,28 @@ constexpr double kPackBytesPerUs = 2e6;  // read and written by such a copy
 constexpr double kReduceLaunchUs = 3.0;  // of the second pass
 constexpr double kReduceBytesPerUs = 7.4e6;  // of partial sums, written and read; they mostly stay in L2
 
-bool fits(std::int64_t length, std::int64_t lines, std::int64_t pitch) {
-  return lines == 1 || (pitch >= length && pitch % kTmaElements == 0 && pitch < kMaxPitch);
+std::int64_t tma_elements(DType dtype) { return kTmaBytes / element_size(dtype); }
+
+bool fits(DType dtype, std::int64_t length, std::int64_t lines, std::int64_t pitch) {
+  return lines == 1 || (pitch >= length && pitch % tma_elements(dtype) == 0 && pitch < kMaxPitch);
 }
 
-OperandView view(const Operand& operand, std::int64_t lines, std::int64_t k, std::int64_t batch,
-                 std::int64_t line_stride, std::int64_t k_stride) {
+OperandView view(const Problem& p, const Operand& operand, std::int64_t lines, std::int64_t line_stride,
+                 std::int64_t k_stride) {
   OperandView result;
-  result.is_batched = batch > 1 && operand.batch_stride != 0;
+  const std::int64_t k = p.k;
+  const std::int64_t tma = tma_elements(p.dtype);
+  const bool takes_mn_major = element_size(p.dtype) == 2;  // a rule of wgmma
+  result.is_batched = p.batch > 1 && operand.batch_stride != 0;
   const bool aligned = is_aligned(operand.data, kTmaBytes) &&
-                       (!result.is_batched || (operand.batch_stride > 0 && operand.batch_stride % kTmaElements == 0 &&
+                       (!result.is_batched || (operand.batch_stride > 0 && operand.batch_stride % tma == 0 &&
                                                operand.batch_stride < kMaxPitch));
-  const bool k_major = (k_stride == 1 || k == 1) && fits(k, lines, line_stride);
-  const bool mn_major = (line_stride == 1 || lines == 1) && fits(lines, k, k_stride);
+  const bool k_major = (k_stride == 1 || k == 1) && fits(p.dtype, k, lines, line_stride);
+  const bool mn_major = takes_mn_major && (line_stride == 1 || lines == 1) && fits(p.dtype, lines, k, k_stride);
   result.is_addressable = aligned && (k_major || mn_major);
   result.has_unit_stride = k_stride == 1 || line_stride == 1;
   if (!result.is_addressable) {
-    result.is_mn_major = k_stride != 1 && (line_stride == 1 || line_stride < k_stride);
+    result.is_mn_major = takes_mn_major && k_stride != 1 && (line_stride == 1 || line_stride < k_stride);
     const std::int64_t length = result.is_mn_major ? lines : k;
     result.pitch = round_up(length, kPackedPitch);
     result.batch_pitch = result.pitch * (result.is_mn_major ? k : lines);
@@ -65,13 +68,13 @@ OperandView view(const Operand& operand, std::int64_t lines, std::int64_t k, std
   const std::int64_t length = k_major ? k : lines;
   const std::int64_t count = k_major ? lines : k;
   // The pitch of a single line may be anything, and that of a single matrix does not exist.
-  result.pitch = count == 1 ? round_up(length, kTmaElements) : (k_major ? line_stride : k_stride);
+  result.pitch = count == 1 ? round_up(length, tma) : (k_major ? line_stride : k_stride);
   result.batch_pitch = result.is_batched ? operand.batch_stride : result.pitch;
   return result;
 }
 
-std::int64_t packed_bytes(const OperandView& v, std::int64_t lines, std::int64_t k, std::int64_t batch) {
-  return v.pitch * (v.is_mn_major ? k : lines) * (v.is_batched ? batch : 1) * kElementBytes;
+std::int64_t packed_bytes(const Problem& p, const OperandView& v, std::int64_t lines) {
+  return v.pitch * (v.is_mn_major ? p.k : lines) * (v.is_batched ? p.batch : 1) * element_size(p.dtype);
 }
 
 bool representable(const Problem& p) {
@@ -82,7 +85,8 @@ bool representable(const Problem& p) {
 std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device, int config, std::int64_t splits) {
   const WgmmaTile& tile = kWgmmaTiles[config];
   const Problem p = wgmma_problem(problem, tile);
-  const std::int64_t k_blocks = ceil_div(p.k, kWgmmaK);
+  const int step = wgmma_step(element_size(p.dtype));
+  const std::int64_t k_blocks = ceil_div(p.k, step);
   const std::int64_t split_blocks = ceil_div(k_blocks, splits);
   splits = ceil_div(k_blocks, split_blocks);
   const bool in_cluster = splits_in_cluster(tile);
@@ -101,14 +105,15 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   plan.config = config;
   plan.tile_m = tile.m;
   plan.tile_n = tile.n;
-  plan.tile_k = kWgmmaK;
+  plan.tile_k = step;
   plan.stages = tile.stages;
   plan.cluster = in_cluster ? static_cast<int>(splits) : tile.cluster;
   plan.splits = static_cast<int>(splits);
-  plan.split_k = split_blocks * kWgmmaK;
+  plan.split_k = split_blocks * step;
   const OperandView a = view_a(p), b = view_b(p);
-  plan.is_a_realigned = tile.realigns && !a.is_addressable && a.has_unit_stride;
-  plan.is_b_realigned = tile.realigns && !b.is_addressable && b.has_unit_stride;
+  const bool realigns = tile.realigns && element_size(p.dtype) == 2;
+  plan.is_a_realigned = realigns && !a.is_addressable && a.has_unit_stride;
+  plan.is_b_realigned = realigns && !b.is_addressable && b.has_unit_stride;
   if (tile.realigns && !plan.is_a_realigned && !plan.is_b_realigned) return std::nullopt;
   plan.is_a_packed = !a.is_addressable && !plan.is_a_realigned;
   plan.is_b_packed = !b.is_addressable && !plan.is_b_realigned;
@@ -132,19 +137,20 @@ double cost(const Problem& problem, const DeviceFacts& device, const Plan& plan)
   const auto slots = static_cast<std::int64_t>(device.sm_count) * tile.per_sm;
   const std::int64_t items = wgmma_row_tiles(p, tile) * wgmma_col_tiles(p, tile) * p.batch * plan.splits;
   const double share = tile.per_sm > 1 && items <= device.sm_count ? kAloneShare : 1.0;
-  const double steps = static_cast<double>(plan.split_k) / kWgmmaK;
+  const double steps = static_cast<double>(plan.split_k) / static_cast<double>(plan.tile_k);
   const double compute =
       static_cast<double>(ceil_div(items, slots)) * (steps * tile_cost.step * share + tile_cost.fixed);
   const auto elements = [](std::int64_t rows, std::int64_t cols, std::int64_t batch) {
     return static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(batch);
   };
+  const int bytes = element_size(p.dtype);
   const double a = elements(p.m, p.k, view_a(p).is_batched ? p.batch : 1);
   const double b = elements(p.k, p.n, view_b(p).is_batched ? p.batch : 1);
   const double d = elements(p.m, p.n, p.batch);
-  const double memory = (a + b + d) * kElementBytes / kBytesPerUs;
+  const double memory = (a + b + d) * bytes / kBytesPerUs;
   double total = kLaunchUs + std::max(compute, memory) + (1 - kHiddenShare) * std::min(compute, memory);
-  if (plan.is_a_packed) total += kPackLaunchUs + a * 2 * kElementBytes / kPackBytesPerUs;
-  if (plan.is_b_packed) total += kPackLaunchUs + b * 2 * kElementBytes / kPackBytesPerUs;
+  if (plan.is_a_packed) total += kPackLaunchUs + a * 2 * bytes / kPackBytesPerUs;
+  if (plan.is_b_packed) total += kPackLaunchUs + b * 2 * bytes / kPackBytesPerUs;
   if (plan.splits > 1 && !splits_in_cluster(tile)) {
     total += kReduceLaunchUs + d * 2 * sizeof(float) * plan.splits / kReduceBytesPerUs;
   }
@@ -153,9 +159,13 @@ double cost(const Problem& problem, const DeviceFacts& device, const Plan& plan)
 
 }  // namespace
 
+Problem row_major_problem(const Problem& problem) {
+  return problem.d.col_stride == 1 || problem.d.row_stride != 1 ? problem : exchanged(problem);
+}
+
 Problem wgmma_problem(const Problem& problem, const WgmmaTile& tile) {
-  const bool exchanges = tile.n < 64 ? problem.m < problem.n : problem.d.col_stride != 1 && problem.d.row_stride == 1;
-  return exchanges ? exchanged(problem) : problem;
+  if (tile.n >= 64) return row_major_problem(problem);
+  return problem.m < problem.n ? exchanged(problem) : problem;
 }
 
 std::int64_t wgmma_row_tiles(const Problem& p, const WgmmaTile& tile) {
@@ -165,16 +175,16 @@ std::int64_t wgmma_col_tiles(const Problem& p, const WgmmaTile& tile) {
   return round_up(ceil_div(p.n, tile.n), wgmma_a_cluster(tile));
 }
 
-OperandView view_a(const Problem& p) { return view(p.a, p.m, p.k, p.batch, p.a.row_stride, p.a.col_stride); }
-OperandView view_b(const Problem& p) { return view(p.b, p.n, p.k, p.batch, p.b.col_stride, p.b.row_stride); }
+OperandView view_a(const Problem& p) { return view(p, p.a, p.m, p.a.row_stride, p.a.col_stride); }
+OperandView view_b(const Problem& p) { return view(p, p.b, p.n, p.b.col_stride, p.b.row_stride); }
 
 // Rows end on 16 bytes as well: TMA was seen to write up to there what lies past the end of a row (H200, n = 1 and
 // 138).
 bool stores_by_tma(const Problem& p) {
-  return p.n % kTmaElements == 0 && is_aligned(p.d.data, kTmaBytes) && p.d.col_stride == 1 &&
-         fits(p.n, p.m, p.d.row_stride) &&
-         (p.batch == 1 ||
-          (p.d.batch_stride > 0 && p.d.batch_stride % kTmaElements == 0 && p.d.batch_stride < kMaxPitch));
+  const std::int64_t tma = tma_elements(p.dtype);
+  return element_size(p.dtype) == 2 && p.n % tma == 0 && is_aligned(p.d.data, kTmaBytes) && p.d.col_stride == 1 &&
+         fits(p.dtype, p.n, p.m, p.d.row_stride) &&
+         (p.batch == 1 || (p.d.batch_stride > 0 && p.d.batch_stride % tma == 0 && p.d.batch_stride < kMaxPitch));
 }
 
 WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan) {
@@ -185,20 +195,21 @@ WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan) {
   if (plan.splits > 1 && !splits_in_cluster(tile))
     w.bytes = round_up(p.m * p.n * p.batch * plan.splits * 4, kAlignment);
   w.packed_a = w.bytes;
-  if (plan.is_a_packed) w.bytes += round_up(packed_bytes(view_a(p), p.m, p.k, p.batch), kAlignment);
+  if (plan.is_a_packed) w.bytes += round_up(packed_bytes(p, view_a(p), p.m), kAlignment);
   w.packed_b = w.bytes;
-  if (plan.is_b_packed) w.bytes += round_up(packed_bytes(view_b(p), p.n, p.k, p.batch), kAlignment);
+  if (plan.is_b_packed) w.bytes += round_up(packed_bytes(p, view_b(p), p.n), kAlignment);
   return w;
 }
 
-bool wgmma_available(DType dtype, const DeviceFacts& device) {
+bool wgmma_available(DType dtype, const DeviceFacts& device, Float32Precision precision) {
+  const bool is_tf32 = dtype == DType::kFloat32 && precision == Float32Precision::kTf32;
   return device.is_cuda && device.compute_capability == 90 && device.shared_memory_opt_in >= 227 * 1024 &&
-         (dtype == DType::kFloat16 || dtype == DType::kBFloat16);
+         (dtype == DType::kFloat16 || dtype == DType::kBFloat16 || is_tf32);
 }
 
 std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device) {
   if (!representable(problem)) return std::nullopt;
-  const std::int64_t k_blocks = ceil_div(problem.k, kWgmmaK);
+  const std::int64_t k_blocks = ceil_div(problem.k, wgmma_step(element_size(problem.dtype)));
   std::optional<Plan> best;
   double best_cost = 0;
   for (int config = 0; config < kWgmmaTileCount; ++config) {
@@ -226,7 +237,7 @@ std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device
 
 std::vector<Plan> wgmma_plans(const Problem& problem, const DeviceFacts& device) {
   std::vector<Plan> plans;
-  if (!representable(problem) || !wgmma_available(problem.dtype, device)) return plans;
+  if (!representable(problem) || !wgmma_available(problem.dtype, device, problem.precision)) return plans;
   for (int config = 0; config < kWgmmaTileCount; ++config) {
     for (const int splits : {1, 2, 3, 4, 8, 16}) {
       const std::optional<Plan> plan = make_plan(problem, device, config, splits);

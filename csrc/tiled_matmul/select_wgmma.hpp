@@ -12,6 +12,9 @@
 
 namespace pmpp::matmul {
 
+// A problem whose result does not lie column by column: else its transpose, d' = b' a'.
+Problem row_major_problem(const Problem& problem);
+
 // The problem as the kernel works on it, which may be its transpose, d' = b' a': where the result lies column by
 // column, and with tiles of few columns where m is the short side.
 Problem wgmma_problem(const Problem& problem, const WgmmaTile& tile);
@@ -40,8 +43,8 @@ struct WgmmaWorkspace {
 };
 WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan);
 
-// Whether the kernel exists for the device and the dtype.
-bool wgmma_available(DType dtype, const DeviceFacts& device);
+// Whether the kernel exists for the device and the dtype: 16-bit floats, and float32 where tf32 is allowed.
+bool wgmma_available(DType dtype, const DeviceFacts& device, Float32Precision precision = Float32Precision::kIeee);
 
 // The plan that should take least time; none where a size does not fit the kernel's 32-bit coordinates.
 std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device);

@@ -1,10 +1,14 @@
-// wgmma: 16-bit floats through the tensor cores of sm_90a, operands loaded by the tensor memory accelerator (TMA).
+// wgmma: 16-bit floats, and float32 as tf32, through the tensor cores of sm_90a, operands loaded by the tensor memory
+// accelerator (TMA).
 //
 // Tiling: persistent blocks walk over output tiles of m x n; k goes by in steps of 64 through a ring of stages in
 // shared memory. Warpgroup 0 loads (one thread of it), each further one multiplies 64 rows of the tile. Operands are
 // read where they lie: a with k contiguous or (kTransA) with m, b with k contiguous or (kTransB) with n. The blocks of
 // a cluster work on tiles below each other, and each loads its share of their common tile of b into all of them; or
 // tiles beside each other, with a common tile of a.
+//
+// float32 goes by in steps of 32 of k, which are as many bytes, always with k contiguous. TMA rounds it to the nearest
+// tf32 on the way: the tensor cores alone would cut off the last 13 bits.
 //
 // Where TMA cannot address an operand, the tiles that realign have a second loading warpgroup, whose threads and those
 // of the first bring it in by way of registers, beside the TMA of the other operand.
@@ -15,9 +19,9 @@
 // thread. Named barrier 1 + i: warpgroup i around its staging.
 //
 // Epilogue: the accumulators, scaled and added to c, are rounded once, staged in the 128-byte swizzle and stored by TMA
-// while the next tile is multiplied; where TMA cannot address d, by the threads. With pieces of k, float32 sums go to
-// the workspace instead (reduce.cuh adds them up); or, where the pieces of a tile are the blocks of a cluster, through
-// shared memory, each block adding up its share of the rows in the order of k.
+// while the next tile is multiplied; where TMA cannot address d, by the threads. float32 needs no staging. With pieces
+// of k, float32 sums go to the workspace instead (reduce.cuh adds them up); or, where the pieces of a tile are the
+// blocks of a cluster, through shared memory, each block adding up its share of the rows in the order of k.
 //
 // Preconditions: select_wgmma.cpp; TMA fills what lies outside a matrix with zeros, so sizes are free.
 #pragma once
@@ -61,11 +65,9 @@ struct WorkItem {
 
 // Work items are numbered piece of k first where those are the blocks of a cluster, then tile, (else) piece of k,
 // batch. Grouped raster: down the rows of a group, then on to the next column. The blocks of a cluster get neighbouring
-// rows, or (shares_a) neighbouring columns.
-template <WgmmaTile kTile>
+// rows, or (kBeside > 1) neighbouring columns.
+template <bool kInCluster, int kBeside = 1>
 __device__ __forceinline__ WorkItem work_item(const WgmmaSchedule& s, std::int32_t index) {
-  constexpr bool kInCluster = splits_in_cluster(kTile);
-  constexpr int kBeside = wgmma_a_cluster(kTile);
   const std::int32_t tiles = s.row_tiles * s.col_tiles;
   const std::int32_t inner = kInCluster ? index % s.splits : index % kBeside;
   if constexpr (kInCluster) index /= s.splits;
@@ -155,10 +157,11 @@ template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
 __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
                                         std::int32_t first, std::int32_t step, std::int32_t items, std::uint32_t rank) {
   constexpr int kColumns = kTransB ? wgmma_box_columns(kTile) : kTile.n;
+  constexpr int kStep = wgmma_step(sizeof(T));
   const WgmmaSchedule& s = args.schedule;
   Ring<kTile.stages> ring;
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<kTile>(s, index);
+    const WorkItem item = work_item<splits_in_cluster(kTile), wgmma_a_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
     const int end = min(begin + s.split_blocks, s.k_blocks);
     const int a_batch = s.a_batched ? item.batch : 0, b_batch = s.b_batched ? item.batch : 0;
@@ -168,9 +171,9 @@ __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const Wgm
       cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta, cuda::ptx::space_shared, full,
                                            (kTile.m + kColumns) * kWgmmaK * 2);
       load_operand<kTransA, kTile.m, wgmma_a_cluster(kTile)>(shared.a(ring.stage), args.a, full,
-                                                             item.row_tile * kTile.m, block * kWgmmaK, a_batch, rank);
+                                                             item.row_tile * kTile.m, block * kStep, a_batch, rank);
       load_operand<kTransB, kColumns, wgmma_b_cluster(kTile)>(shared.b(ring.stage), args.b, full,
-                                                              item.col_tile * kTile.n, block * kWgmmaK, b_batch, rank);
+                                                              item.col_tile * kTile.n, block * kStep, b_batch, rank);
       ring.advance();
     }
   }
@@ -187,7 +190,7 @@ __device__ __forceinline__ void produce_realigned(const WgmmaArguments<T>& args,
   RealigningLoader<kTile.n, kTransB> b;
   Ring<kTile.stages> ring;
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<kTile>(s, index);
+    const WorkItem item = work_item<splits_in_cluster(kTile), wgmma_a_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
     const int end = min(begin + s.split_blocks, s.k_blocks);
     // The last step of a piece of k must not read on into the next.
@@ -328,6 +331,33 @@ __device__ __forceinline__ void store_partial(const float (&sums)[kCount], const
       } else {
         if (at.col + i * 8 < p.n) row[i * 8] = x;
         if (at.col + i * 8 + 1 < p.n) row[i * 8 + 1] = y;
+      }
+    }
+  }
+}
+
+// Elements of a float32 d from the accumulators of a warp; those whose bit is set in `skipped` are left alone.
+template <int kCount>
+__device__ __forceinline__ void store_fragments(const float (&sums)[kCount], const Arguments<float>& p,
+                                                const FragmentOrigin& at, std::int64_t batch,
+                                                std::uint64_t skipped = 0) {
+  const bool paired = p.d_col == 1 && p.d_row % 2 == 0 && p.d_batch % 2 == 0 && p.n % 2 == 0 &&
+                      reinterpret_cast<std::uintptr_t>(p.d) % 8 == 0 && skipped == 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (at.row + half * 8 >= p.m) continue;
+    float* const d = p.d_at(batch, at.row + half * 8, at.col);
+#pragma unroll
+    for (int i = 0; i < kCount / 4; ++i) {
+      const int x = i * 4 + half * 2;
+      if (paired) {
+        if (at.col + i * 8 < p.n) *reinterpret_cast<float2*>(d + i * 8) = make_float2(sums[x], sums[x + 1]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const bool is_skipped = x + j < 64 && (skipped >> (x + j) % 64 & 1) != 0;
+          if (at.col + i * 8 + j < p.n && !is_skipped) d[(i * 8 + j) * p.d_col] = sums[x + j];
+        }
       }
     }
   }
@@ -487,7 +517,7 @@ __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const Wgm
   Ring<kTile.stages> ring;
   float sums[kTile.n / 2];
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<kTile>(s, index);
+    const WorkItem item = work_item<splits_in_cluster(kTile), wgmma_a_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
     const int blocks = min(s.split_blocks, s.k_blocks - begin);
     int lead = 0;
@@ -505,13 +535,17 @@ __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const Wgm
       store_partial(sums, p, s.partial + matrix * p.m * p.n, at);
     } else {
       apply_scalars(sums, p, at, item.batch);
-      if constexpr (kTile.n >= 64) {
-        if (args.schedule.store_by_tma) {
-          store_boxes<T, kTile>(sums, args, shared, consumer, item);
-          continue;
+      if constexpr (sizeof(T) == sizeof(float)) {
+        store_fragments(sums, p, at, item.batch);
+      } else {
+        if constexpr (kTile.n >= 64) {
+          if (args.schedule.store_by_tma) {
+            store_boxes<T, kTile>(sums, args, shared, consumer, item);
+            continue;
+          }
         }
+        store_parts<T, kTile>(sums, args, shared, consumer, item);
       }
-      store_parts<T, kTile>(sums, args, shared, consumer, item);
     }
   }
   // Shared memory has to outlive what the last store reads.
@@ -537,7 +571,7 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
   Ring<kTile.stages> ring;
   float sums[kTile.n / 2];
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<kTile>(s, index);
+    const WorkItem item = work_item<splits_in_cluster(kTile), wgmma_a_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
     multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, min(s.split_blocks, s.k_blocks - begin), ring);
 
@@ -581,7 +615,8 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
         }
       }
       T* const d = p.d_at(item.batch, tile_row + row, col);
-      const bool together = p.d_col == 1 && col + kVector <= p.n && reinterpret_cast<std::uintptr_t>(d) % 4 == 0;
+      const bool together =
+          p.d_col == 1 && col + kVector <= p.n && reinterpret_cast<std::uintptr_t>(d) % (2 * sizeof(T)) == 0;
 #pragma unroll
       for (int i = 0; i < kVector; i += 2) {
         T pair[2];
@@ -590,8 +625,12 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
           if (col + i + j < p.n) pair[j] = p.finish(item.batch, tile_row + row, col + i + j, terms[0][i + j]);
         }
         if (together) {
-          *reinterpret_cast<std::uint32_t*>(d + i) =
-              static_cast<std::uint32_t>(pair[0].bits) | static_cast<std::uint32_t>(pair[1].bits) << 16;
+          if constexpr (sizeof(T) == sizeof(float)) {
+            *reinterpret_cast<float2*>(d + i) = make_float2(pair[0], pair[1]);
+          } else {
+            *reinterpret_cast<std::uint32_t*>(d + i) =
+                static_cast<std::uint32_t>(pair[0].bits) | static_cast<std::uint32_t>(pair[1].bits) << 16;
+          }
         } else {
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
@@ -642,7 +681,7 @@ __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTil
 
   if (threadIdx.x < kProducers * kWarpgroup) {
     if constexpr (kRebalance) ptx::setmaxnreg_dec<kProducerRegisters>();
-    if constexpr (kTile.realigns) {
+    if constexpr (kTile.realigns && sizeof(T) == 2) {
       produce_realigned<T, kTile, kTransA, kTransB>(args, shared, first, step, items);
     } else if (threadIdx.x == 0) {
       const std::uint32_t rank = kTile.cluster > 1 ? first % kTile.cluster : 0;

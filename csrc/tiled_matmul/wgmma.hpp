@@ -16,7 +16,10 @@ struct WgmmaTile {
 };
 inline constexpr int kMaxKCluster = 8;  // the largest cluster that every GPU of sm_90 runs
 
-inline constexpr int kWgmmaK = 64;
+inline constexpr int kWgmmaK = 64;  // of 16-bit elements
+
+// Elements of a step of k: a line of it is 128 bytes, the width of the swizzle.
+constexpr int wgmma_step(int element_bytes) { return kWgmmaK * 2 / element_bytes; }
 
 // Largest first. What separates them is measured beside kWgmmaCosts (select_wgmma.cpp).
 inline constexpr WgmmaTile kWgmmaTiles[] = {

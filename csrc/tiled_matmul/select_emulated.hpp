@@ -1,0 +1,46 @@
+// The choice among the tiles of the emulated kernel, and what a launch has to prepare for them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "csrc/common/device_facts.hpp"
+#include "csrc/tiled_matmul/problem.hpp"
+#include "csrc/tiled_matmul/select.hpp"
+
+namespace pmpp::matmul {
+
+// How the planes of an operand of `lines` (m or n) by k lie: lines of k, or (is_mn_major) k lines of m or n.
+struct PlaneLayout {
+  bool is_mn_major = false;
+  bool is_batched = false;                        // otherwise one matrix serves the whole batch
+  std::int64_t lines = 0, length = 0, pitch = 0;  // elements
+  std::int64_t batch = 1, plane_stride = 0;       // matrices; elements from one plane to the next
+  std::int64_t line_stride = 0, step = 0;         // of the operand, along these lines and within one
+};
+PlaneLayout planes_of_a(const Problem& problem);
+PlaneLayout planes_of_b(const Problem& problem);
+
+// Bytes into the workspace. The partial sums come first, then the planes.
+struct EmulatedWorkspace {
+  std::int64_t planes_a = 0, planes_b = 0, bytes = 0;
+};
+EmulatedWorkspace emulated_workspace(const Problem& problem, const Plan& plan);
+
+// Whether the kernel exists for the device and the dtype.
+bool emulated_available(DType dtype, const DeviceFacts& device);
+
+// The plan that should take least time; none where a size does not fit the kernel's 32-bit coordinates.
+std::optional<Plan> emulated_plan(const Problem& problem, const DeviceFacts& device);
+
+// The microseconds that a plan of emulated should take.
+double emulated_cost(const Problem& problem, const DeviceFacts& device, const Plan& plan);
+
+// Whether that is less than the same product should take on the CUDA cores.
+bool is_emulated_faster(const Problem& problem, const DeviceFacts& device, const Plan& plan);
+
+// Every plan that can run the problem: all tiles, with k in one piece and in up to eight. For tests and measurements.
+std::vector<Plan> emulated_plans(const Problem& problem, const DeviceFacts& device);
+
+}  // namespace pmpp::matmul
