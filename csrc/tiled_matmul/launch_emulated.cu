@@ -49,7 +49,8 @@ cudaError_t launch_split(const Problem& p, const PlaneLayout& a, const PlaneLayo
   return cudaGetLastError();
 }
 
-cudaError_t encode_planes(CUtensorMap* map, const void* planes, const PlaneLayout& layout, int box_lines) {
+// Each of the `blocks` that share its tiles loads a part of the lines.
+cudaError_t encode_planes(CUtensorMap* map, const void* planes, const PlaneLayout& layout, int tile_lines, int blocks) {
   tma::MatrixMap matrix;
   matrix.dtype = DType::kBFloat16;
   matrix.data = planes;
@@ -58,7 +59,7 @@ cudaError_t encode_planes(CUtensorMap* map, const void* planes, const PlaneLayou
   matrix.batch = layout.batch * kPlanes;
   matrix.pitch = layout.pitch;
   matrix.batch_pitch = layout.pitch * layout.lines;
-  matrix.box_lines = layout.is_mn_major ? kWgmmaK : box_lines;
+  matrix.box_lines = (layout.is_mn_major ? kWgmmaK : tile_lines) / blocks;
   return tma::encode(map, matrix);
 }
 
@@ -92,8 +93,8 @@ cudaError_t launch_emulated(const Plan& plan, const Problem& problem, void* work
 
   EmulatedArguments arguments = {};
   arguments.problem = make_arguments<float>(p);
-  cudaError_t error = encode_planes(&arguments.a, bytes + offsets.planes_a, a, kEmulatedM);
-  if (error == cudaSuccess) error = encode_planes(&arguments.b, bytes + offsets.planes_b, b, tile.n / tile.cluster);
+  cudaError_t error = encode_planes(&arguments.a, bytes + offsets.planes_a, a, kEmulatedM, 1);
+  if (error == cudaSuccess) error = encode_planes(&arguments.b, bytes + offsets.planes_b, b, tile.n, tile.cluster);
   if (error == cudaSuccess) {
     error = launch_split(p, a, b, bytes + offsets.planes_a, bytes + offsets.planes_b, stream);
   }

@@ -121,16 +121,16 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
 
   WgmmaArguments<T> arguments = {};
   arguments.problem = make_arguments<T>(p);
-  if (!plan.is_a_realigned) error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m, wgmma_a_cluster(tile));
+  if (!plan.is_a_realigned) error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m, 1);
   if (error == cudaSuccess && !plan.is_b_realigned)
-    error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n, wgmma_b_cluster(tile));
+    error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n, wgmma_sharers(tile));
   WgmmaSchedule& s = arguments.schedule;
   const bool has_partial = plan.splits > 1 && !splits_in_cluster(tile);
   s.store_by_tma = plan.splits == 1 && tile.n >= 64 && stores_by_tma(p);
   if (error == cudaSuccess && s.store_by_tma) error = encode_result(&arguments.d, p);
   if (error != cudaSuccess) return error;
   s.row_tiles = static_cast<std::int32_t>(wgmma_row_tiles(p, tile));
-  s.col_tiles = static_cast<std::int32_t>(wgmma_col_tiles(p, tile));
+  s.col_tiles = static_cast<std::int32_t>(ceil_div(p.n, tile.n));
   s.splits = plan.splits;
   s.batch = static_cast<std::int32_t>(p.batch);
   s.items = s.row_tiles * s.col_tiles * s.splits * s.batch;

@@ -274,7 +274,8 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
     // None where a size does not fit its coordinates.
     if (std::optional<Plan> plan = wgmma_plan(problem, device)) return plan;
   }
-  if (asked == Algorithm::kAuto && available(Algorithm::kEmulated, problem.dtype, device, problem.precision)) {
+  if (asked == Algorithm::kAuto && problem.k >= kEmulatedAccurateK &&
+      available(Algorithm::kEmulated, problem.dtype, device, problem.precision)) {
     const std::optional<Plan> plan = emulated_plan(problem, device);
     if (plan.has_value() && is_emulated_faster(problem, device, *plan)) return plan;
   }

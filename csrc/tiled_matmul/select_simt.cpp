@@ -9,21 +9,23 @@ namespace pmpp::matmul {
 namespace {
 
 // What part of the peak of the CUDA cores a multiprocessor reaches with as many blocks of a tile as it holds, and with
-// one.
+// one. These and the cycles below are fitted to the times of all plans for 29 shapes in float32 on an H200 (128..8192
+// squares, odd, flat, long k): the choice then takes 1.01 times as long as the fastest plan in the geometric mean. The
+// rows of wider sums take the figures of their likes.
 struct Speed {
   double full, alone;
 };
 constexpr Speed kSpeed[kSimtConfigs] = {
-    {0.85, 0.70}, {0.86, 0.70}, {0.80, 0.80}, {0.84, 0.75}, {0.75, 0.60}, {0.65, 0.55},
-    {0.35, 0.25}, {0.35, 0.25}, {0.85, 0.70}, {0.60, 0.45}, {0.85, 0.70}, {0.60, 0.45},
+    {0.736, 0.635}, {0.708, 0.396}, {0.812, 0.812}, {0.736, 0.681}, {0.681, 0.625}, {0.622, 0.555},
+    {0.471, 0.427}, {0.591, 0.427}, {0.736, 0.600}, {0.471, 0.400}, {0.736, 0.600}, {0.471, 0.400},
 };
 
 // Cycles: multiply-adds a multiprocessor does in one; to fill the stages and to write a tile; to launch the second
-// pass; and for the traffic of a partial sum of four bytes, written and read. Estimates for an H200.
+// pass; and for the traffic of a partial sum of four bytes, written and read.
 constexpr double kProductsPerCycle = 128;
-constexpr double kFillCycles = 2000;
-constexpr double kReduceCycles = 4000;
-constexpr double kCyclesPerPartialWord = 1.0 / 250;
+constexpr double kFillCycles = 4900;
+constexpr double kReduceCycles = 3500;
+constexpr double kCyclesPerPartialWord = 0.0029;
 
 // Pieces of k are no shorter than this many steps, and no longer than the kernel's 32-bit counters allow.
 constexpr std::int64_t kShortestSplit = 4;

@@ -16,26 +16,30 @@ constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max() - 102
 constexpr std::int64_t kPackedPitch = 64;                                           // whole lines of 128 bytes
 
 // What a tile costs: microseconds for a step of 64 of k while every multiprocessor works, and for starting and
-// finishing an output tile. These and the constants below are fitted to the times of all plans for 45 shapes in
-// bfloat16 on an H200 (squares 128..4096, language-model shapes with m = 1..512, flat, long k, odd): the choice then
-// takes 1.018 times as long as the fastest plan in the geometric mean.
+// finishing an output tile. These and the constants below are fitted to the times of all plans for 88 shapes in
+// bfloat16 on an H200 (squares 128..8192, language-model shapes with m = 1..2048, flat, long k, odd): the choice then
+// takes 1.014 times as long as the fastest plan in the geometric mean.
 struct TileCost {
   double step, fixed;
 };
 constexpr TileCost kWgmmaCosts[kWgmmaTileCount] = {
-    {0.667, 1.08}, {0.646, 1.19}, {0.465, 1.27}, {0.334, 1.78}, {0.396, 0.47}, {0.360, 2.11},
-    {0.210, 1.35}, {0.378, 1.08}, {0.265, 0.67}, {0.418, 5.55}, {0.565, 3.69}, {0.528, 5.58},
-    {0.355, 4.19}, {1.106, 4.47}, {1.084, 1.54}, {1.070, 1.50}, {0.465, 1.27}, {0.360, 1.80},
-    {0.300, 1.20}, {0.200, 1.20}, {0.180, 1.20}, {0.210, 1.35}, {0.200, 1.20},
+    {0.561, 2.02}, {0.570, 1.71}, {0.460, 1.33}, {0.349, 1.00}, {0.307, 0.66}, {0.347, 2.05}, {0.214, 0.59},
+    {0.381, 0.60}, {0.263, 0.23}, {0.346, 5.03}, {0.288, 3.63}, {0.254, 4.50}, {0.312, 3.15}, {0.703, 4.22},
+    {0.711, 1.99}, {0.798, 1.46}, {0.228, 0.85}, {0.160, 0.70}, {0.131, 0.40},
 };
-constexpr double kAloneShare = 0.74;     // of the time of a block, where the other of its multiprocessor is missing
-constexpr double kHiddenShare = 0.34;    // of the shorter of computing and moving bytes, how much the longer one hides
-constexpr double kLaunchUs = 5.3;        // of the kernel
-constexpr double kBytesPerUs = 4.9e6;    // operands and result
-constexpr double kPackLaunchUs = 4.2;    // of a copy of an operand
-constexpr double kPackBytesPerUs = 2e6;  // read and written by such a copy
-constexpr double kReduceLaunchUs = 3.0;  // of the second pass
-constexpr double kReduceBytesPerUs = 7.4e6;  // of partial sums, written and read; they mostly stay in L2
+constexpr double kAloneShare = 0.796;   // of the time of a block, where the other of its multiprocessor is missing
+constexpr double kClusterShare = 0.9;   // of the multiprocessors, that clusters of more than two blocks can fill
+constexpr double kHiddenShare = 0.565;  // of the shorter of computing and moving bytes, how much the longer one hides
+constexpr double kLaunchUs = 6.4;       // of the kernel
+constexpr double kBytesPerUs = 4.2e6;   // operands and result
+constexpr double kPackLaunchUs = 2.3;   // of the copy of operands
+constexpr double kPackBytesPerUs = 3.2e6;       // read and written by it
+constexpr double kReduceLaunchUs = 2.9;         // of the second pass
+constexpr double kReduceBytesPerUs = 4.9e6;     // of partial sums, written and read; they mostly stay in L2
+constexpr double kScatteredBytesPerUs = 1.9e6;  // of a result that TMA cannot write
+// What such a store adds to a tile of 128 x 128 where blocks do not share operands: 4096 x 4097 x 4096 takes 268 us in
+// such tiles and 229 in clusters of two, 189 and 191 with n = 4096.
+constexpr double kScatteredTileUs = 4.0;
 
 std::int64_t tma_elements(DType dtype) { return kTmaBytes / element_size(dtype); }
 
@@ -92,7 +96,7 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   const bool in_cluster = splits_in_cluster(tile);
   if (in_cluster && (splits < 2 || splits > kMaxKCluster)) return std::nullopt;
   const std::int64_t row_tiles = wgmma_row_tiles(p, tile);
-  const std::int64_t col_tiles = wgmma_col_tiles(p, tile);
+  const std::int64_t col_tiles = ceil_div(p.n, tile.n);
   // Bounded factor by factor, so that no product overflows.
   std::int64_t items = row_tiles;
   for (const std::int64_t factor : {col_tiles, p.batch, splits}) {
@@ -134,12 +138,17 @@ double cost(const Problem& problem, const DeviceFacts& device, const Plan& plan)
   const WgmmaTile& tile = kWgmmaTiles[plan.config];
   const Problem p = wgmma_problem(problem, tile);
   const TileCost& tile_cost = kWgmmaCosts[plan.config];
-  const auto slots = static_cast<std::int64_t>(device.sm_count) * tile.per_sm;
-  const std::int64_t items = wgmma_row_tiles(p, tile) * wgmma_col_tiles(p, tile) * p.batch * plan.splits;
+  const bool is_large_cluster = splits_in_cluster(tile) && plan.splits > 2;
+  const auto slots =
+      static_cast<std::int64_t>(device.sm_count * (is_large_cluster ? kClusterShare : 1.0)) * tile.per_sm;
+  const std::int64_t items = wgmma_row_tiles(p, tile) * ceil_div(p.n, tile.n) * p.batch * plan.splits;
   const double share = tile.per_sm > 1 && items <= device.sm_count ? kAloneShare : 1.0;
   const double steps = static_cast<double>(plan.split_k) / static_cast<double>(plan.tile_k);
-  const double compute =
-      static_cast<double>(ceil_div(items, slots)) * (steps * tile_cost.step * share + tile_cost.fixed);
+  const bool is_scattered = element_size(p.dtype) == 2 && !stores_by_tma(p);
+  const double scattered =
+      is_scattered && wgmma_sharers(tile) == 1 ? kScatteredTileUs * tile.m * tile.n / (128.0 * 128.0) : 0.0;
+  const double compute = static_cast<double>(ceil_div(items, std::max<std::int64_t>(slots, 1))) *
+                         (steps * tile_cost.step * share + tile_cost.fixed + scattered);
   const auto elements = [](std::int64_t rows, std::int64_t cols, std::int64_t batch) {
     return static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(batch);
   };
@@ -149,8 +158,10 @@ double cost(const Problem& problem, const DeviceFacts& device, const Plan& plan)
   const double d = elements(p.m, p.n, p.batch);
   const double memory = (a + b + d) * bytes / kBytesPerUs;
   double total = kLaunchUs + std::max(compute, memory) + (1 - kHiddenShare) * std::min(compute, memory);
-  if (plan.is_a_packed) total += kPackLaunchUs + a * 2 * bytes / kPackBytesPerUs;
-  if (plan.is_b_packed) total += kPackLaunchUs + b * 2 * bytes / kPackBytesPerUs;
+  if (plan.is_a_packed || plan.is_b_packed) total += kPackLaunchUs;
+  if (plan.is_a_packed) total += a * 2 * bytes / kPackBytesPerUs;
+  if (plan.is_b_packed) total += b * 2 * bytes / kPackBytesPerUs;
+  if (is_scattered) total += d * bytes / kScatteredBytesPerUs;
   if (plan.splits > 1 && !splits_in_cluster(tile)) {
     total += kReduceLaunchUs + d * 2 * sizeof(float) * plan.splits / kReduceBytesPerUs;
   }
@@ -169,10 +180,7 @@ Problem wgmma_problem(const Problem& problem, const WgmmaTile& tile) {
 }
 
 std::int64_t wgmma_row_tiles(const Problem& p, const WgmmaTile& tile) {
-  return round_up(ceil_div(p.m, tile.m), wgmma_b_cluster(tile));
-}
-std::int64_t wgmma_col_tiles(const Problem& p, const WgmmaTile& tile) {
-  return round_up(ceil_div(p.n, tile.n), wgmma_a_cluster(tile));
+  return round_up(ceil_div(p.m, tile.m), wgmma_sharers(tile));
 }
 
 OperandView view_a(const Problem& p) { return view(p, p.a, p.m, p.a.row_stride, p.a.col_stride); }

@@ -19,9 +19,8 @@ Problem row_major_problem(const Problem& problem);
 // column, and with tiles of few columns where m is the short side.
 Problem wgmma_problem(const Problem& problem, const WgmmaTile& tile);
 
-// Tiles of its result, with those that only fill up a cluster.
+// Rows of tiles of its result, with those that only fill up a cluster.
 std::int64_t wgmma_row_tiles(const Problem& problem, const WgmmaTile& tile);
-std::int64_t wgmma_col_tiles(const Problem& problem, const WgmmaTile& tile);
 
 // How the kernel reads an operand of `lines` (m or n) by k: lines of k, or (mn_major) k of lines.
 struct OperandView {

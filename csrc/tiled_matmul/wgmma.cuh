@@ -4,8 +4,7 @@
 // Tiling: persistent blocks walk over output tiles of m x n; k goes by in steps of 64 through a ring of stages in
 // shared memory. Warpgroup 0 loads (one thread of it), each further one multiplies 64 rows of the tile. Operands are
 // read where they lie: a with k contiguous or (kTransA) with m, b with k contiguous or (kTransB) with n. The blocks of
-// a cluster work on tiles below each other, and each loads its share of their common tile of b into all of them; or
-// tiles beside each other, with a common tile of a.
+// a cluster work on tiles below each other, and each loads its share of their common tile of b into all of them.
 //
 // float32 goes by in steps of 32 of k, which are as many bytes, always with k contiguous. TMA rounds it to the nearest
 // tf32 on the way: the tensor cores alone would cut off the last 13 bits.
@@ -47,6 +46,9 @@ inline constexpr int kWarpgroup = 128;
 // x 2048 1.04 and 1.09, 4096 x 4096 x 64 1.02 and 1.14, 8192 x 8192 x 8192 1.08 and 1.08; 1 and 3 steps gain less.
 inline constexpr int kLead = 2;
 inline constexpr int kLeadBarrier = 3;  // named barrier
+// The tiles that realign have no register left for it.
+template <WgmmaTile kTile>
+inline constexpr bool kHasLead = wgmma_consumers(kTile) == 2 && !splits_in_cluster(kTile) && !kTile.realigns;
 
 // Registers a thread: with three warpgroups the loading one gives up its share.
 inline constexpr int kProducerRegisters = 24;
@@ -65,22 +67,20 @@ struct WorkItem {
 
 // Work items are numbered piece of k first where those are the blocks of a cluster, then tile, (else) piece of k,
 // batch. Grouped raster: down the rows of a group, then on to the next column. The blocks of a cluster get neighbouring
-// rows, or (kBeside > 1) neighbouring columns.
-template <bool kInCluster, int kBeside = 1>
+// rows.
+template <bool kInCluster>
 __device__ __forceinline__ WorkItem work_item(const WgmmaSchedule& s, std::int32_t index) {
   const std::int32_t tiles = s.row_tiles * s.col_tiles;
-  const std::int32_t inner = kInCluster ? index % s.splits : index % kBeside;
+  const std::int32_t inner = kInCluster ? index % s.splits : 0;
   if constexpr (kInCluster) index /= s.splits;
   const std::int32_t outer = index / tiles;
-  const std::int32_t tile = (index - outer * tiles) / kBeside;
-  const std::int32_t columns = s.col_tiles / kBeside;
-  const std::int32_t group = tile / (s.group * columns);
-  const std::int32_t within = tile - group * s.group * columns;
+  const std::int32_t tile = index - outer * tiles;
+  const std::int32_t group = tile / (s.group * s.col_tiles);
+  const std::int32_t within = tile - group * s.group * s.col_tiles;
   const std::int32_t rows = min(s.group, s.row_tiles - group * s.group);
   WorkItem item;
   item.col_tile = within / rows;
   item.row_tile = group * s.group + within - item.col_tile * rows;
-  if constexpr (kBeside > 1) item.col_tile = item.col_tile * kBeside + inner;
   item.batch = kInCluster ? outer : outer / s.splits;
   item.split = kInCluster ? inner : outer - item.batch * s.splits;
   return item;
@@ -123,7 +123,8 @@ __device__ __forceinline__ void wait(std::uint64_t* barrier, int parity) {
 
 // ---- loading ------------------------------------------------------------------------------------------------------
 
-// kLines lines of the operand from `line` on, and 64 of k, into shared memory, split over the cluster.
+// kLines lines of the operand from `line` on, and 64 of k, into shared memory, split over the kCluster blocks that
+// share them.
 template <bool kTrans, int kLines, int kCluster>
 __device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, std::uint64_t* barrier, int line, int k,
                                              int batch, std::uint32_t rank) {
@@ -140,7 +141,7 @@ __device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, s
   if constexpr (kTrans) {
     constexpr int kShare = kWgmmaK / kCluster;
     static_assert(kLines % 64 == 0 && kShare % 8 == 0, "whole boxes, whole groups of the swizzle");
-    const int first = static_cast<int>(rank) * kShare;
+    const int first = kCluster > 1 ? static_cast<int>(rank) * kShare : 0;
 #pragma unroll
     for (int box = 0; box < kLines / 64; ++box) {
       load(to + box * kWgmmaBoxBytes + first * 128, {line + box * 64, k + first, batch});
@@ -148,7 +149,7 @@ __device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, s
   } else {
     constexpr int kShare = kLines / kCluster;
     static_assert(kLines % kCluster == 0 && kShare % 8 == 0, "whole groups of the swizzle");
-    const int first = static_cast<int>(rank) * kShare;
+    const int first = kCluster > 1 ? static_cast<int>(rank) * kShare : 0;
     load(to + first * kWgmmaK * 2, {k, line + first, batch});
   }
 }
@@ -161,7 +162,7 @@ __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const Wgm
   const WgmmaSchedule& s = args.schedule;
   Ring<kTile.stages> ring;
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<splits_in_cluster(kTile), wgmma_a_cluster(kTile)>(s, index);
+    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
     const int end = min(begin + s.split_blocks, s.k_blocks);
     const int a_batch = s.a_batched ? item.batch : 0, b_batch = s.b_batched ? item.batch : 0;
@@ -170,10 +171,10 @@ __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const Wgm
       std::uint64_t* const full = shared.full(ring.stage);
       cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta, cuda::ptx::space_shared, full,
                                            (kTile.m + kColumns) * kWgmmaK * 2);
-      load_operand<kTransA, kTile.m, wgmma_a_cluster(kTile)>(shared.a(ring.stage), args.a, full,
-                                                             item.row_tile * kTile.m, block * kStep, a_batch, rank);
-      load_operand<kTransB, kColumns, wgmma_b_cluster(kTile)>(shared.b(ring.stage), args.b, full,
-                                                              item.col_tile * kTile.n, block * kStep, b_batch, rank);
+      load_operand<kTransA, kTile.m, 1>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m, block * kStep,
+                                        a_batch, rank);
+      load_operand<kTransB, kColumns, wgmma_sharers(kTile)>(shared.b(ring.stage), args.b, full, item.col_tile * kTile.n,
+                                                            block * kStep, b_batch, rank);
       ring.advance();
     }
   }
@@ -190,7 +191,7 @@ __device__ __forceinline__ void produce_realigned(const WgmmaArguments<T>& args,
   RealigningLoader<kTile.n, kTransB> b;
   Ring<kTile.stages> ring;
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<splits_in_cluster(kTile), wgmma_a_cluster(kTile)>(s, index);
+    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
     const int end = min(begin + s.split_blocks, s.k_blocks);
     // The last step of a piece of k must not read on into the next.
@@ -273,7 +274,7 @@ __device__ __forceinline__ void multiply(float (&sums)[kTile.n / 2], const Wgmma
     if (unreleased >= 0) release<kTile>(shared, unreleased);
     unreleased = ring.stage;
     ring.advance();
-    if constexpr (wgmma_consumers(kTile) == 2 && !splits_in_cluster(kTile)) {
+    if constexpr (kHasLead<kTile>) {
       if (block + 1 == lead) ptx::bar_arrive(kLeadBarrier, 2 * kWarpgroup);
     }
   }
@@ -517,11 +518,11 @@ __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const Wgm
   Ring<kTile.stages> ring;
   float sums[kTile.n / 2];
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<splits_in_cluster(kTile), wgmma_a_cluster(kTile)>(s, index);
+    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
     const int blocks = min(s.split_blocks, s.k_blocks - begin);
     int lead = 0;
-    if constexpr (wgmma_consumers(kTile) == 2) {
+    if constexpr (kHasLead<kTile>) {
       if (index == first && first + step < items) {  // there is a tile after it
         if (consumer == 0) lead = min(kLead, blocks);
         if (consumer == 1) ptx::bar_sync(kLeadBarrier, 2 * kWarpgroup);
@@ -571,7 +572,7 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
   Ring<kTile.stages> ring;
   float sums[kTile.n / 2];
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<splits_in_cluster(kTile), wgmma_a_cluster(kTile)>(s, index);
+    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
     multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, min(s.split_blocks, s.k_blocks - begin), ring);
 

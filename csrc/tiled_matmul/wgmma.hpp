@@ -6,13 +6,13 @@
 namespace pmpp::matmul {
 
 // An output tile of m x n, 64 of k at a time through `stages` buffers. `cluster` blocks, one below the other, share
-// each tile of b; or (shares_a) one beside the other each tile of a. `per_sm` blocks are meant to be resident on a
+// each tile of b. `per_sm` blocks are meant to be resident on a
 // multiprocessor. Where cluster is 0 it is the plan's: its blocks work on pieces of k of one tile, and add up their
 // sums through each other's shared memory. Where it `realigns`, two warpgroups load by way of registers what TMA cannot
 // address (wgmma_realign.cuh). Tiles of fewer than 64 columns are for problems with a short side, which becomes n.
 struct WgmmaTile {
   int m, n, stages, cluster, per_sm;
-  bool realigns = false, shares_a = false;
+  bool realigns = false;
 };
 inline constexpr int kMaxKCluster = 8;  // the largest cluster that every GPU of sm_90 runs
 
@@ -23,29 +23,25 @@ constexpr int wgmma_step(int element_bytes) { return kWgmmaK * 2 / element_bytes
 
 // Largest first. What separates them is measured beside kWgmmaCosts (select_wgmma.cpp).
 inline constexpr WgmmaTile kWgmmaTiles[] = {
-    {128, 256, 4, 2, 1},              // 0
-    {128, 256, 4, 1, 1},              // 1
-    {128, 192, 5, 1, 1},              // 2
-    {128, 128, 6, 2, 1},              // 3
-    {128, 128, 6, 1, 1},              // 4
-    {64, 256, 4, 1, 1},               // 5
-    {128, 64, 8, 1, 1},               // 6
-    {64, 128, 4, 1, 2},               // 7
-    {64, 64, 6, 1, 2},                // 8
-    {128, 128, 6, 0, 1},              // 9
-    {128, 64, 8, 0, 1},               // 10
-    {64, 128, 6, 0, 1},               // 11
-    {64, 64, 6, 0, 2},                // 12
-    {128, 128, 5, 1, 1, true},        // 13
-    {64, 128, 5, 1, 1, true},         // 14
-    {64, 64, 5, 1, 2, true},          // 15
-    {128, 192, 5, 2, 1},              // 16
-    {64, 256, 5, 2, 1},               // 17
-    {64, 128, 8, 2, 1},               // 18
-    {64, 32, 13, 1, 1},               // 19
-    {64, 16, 13, 1, 1},               // 20
-    {128, 64, 8, 2, 1, false, true},  // 21
-    {64, 32, 13, 2, 1, false, true},  // 22
+    {128, 256, 4, 2, 1},        // 0
+    {128, 256, 4, 1, 1},        // 1
+    {128, 192, 5, 1, 1},        // 2
+    {128, 128, 6, 2, 1},        // 3
+    {128, 128, 6, 1, 1},        // 4
+    {64, 256, 4, 1, 1},         // 5
+    {128, 64, 8, 1, 1},         // 6
+    {64, 128, 4, 1, 2},         // 7
+    {64, 64, 6, 1, 2},          // 8
+    {128, 128, 6, 0, 1},        // 9
+    {128, 64, 8, 0, 1},         // 10
+    {64, 128, 6, 0, 1},         // 11
+    {64, 64, 6, 0, 2},          // 12
+    {128, 128, 5, 1, 1, true},  // 13
+    {64, 128, 5, 1, 1, true},   // 14
+    {64, 64, 5, 1, 2, true},    // 15
+    {64, 128, 8, 2, 1},         // 16
+    {64, 32, 13, 1, 1},         // 17
+    {64, 16, 13, 1, 1},         // 18
 };
 inline constexpr int kWgmmaTileCount = sizeof(kWgmmaTiles) / sizeof(kWgmmaTiles[0]);
 
@@ -54,11 +50,8 @@ constexpr int wgmma_consumers(const WgmmaTile& tile) { return tile.m / 64; }
 constexpr int wgmma_producers(const WgmmaTile& tile) { return tile.realigns ? 2 : 1; }
 constexpr int wgmma_threads(const WgmmaTile& tile) { return 128 * (wgmma_consumers(tile) + wgmma_producers(tile)); }
 constexpr bool splits_in_cluster(const WgmmaTile& tile) { return tile.cluster == 0; }
-// Blocks that share a tile of a, and of b.
-constexpr int wgmma_a_cluster(const WgmmaTile& tile) { return tile.shares_a ? tile.cluster : 1; }
-constexpr int wgmma_b_cluster(const WgmmaTile& tile) {
-  return tile.shares_a || splits_in_cluster(tile) ? 1 : tile.cluster;
-}
+// Blocks that share a tile of b.
+constexpr int wgmma_sharers(const WgmmaTile& tile) { return splits_in_cluster(tile) ? 1 : tile.cluster; }
 // A tile of b that lies along n is loaded in whole boxes of 64.
 constexpr int wgmma_box_columns(const WgmmaTile& tile) { return tile.n < 64 ? 64 : tile.n; }
 constexpr int wgmma_stage_bytes(const WgmmaTile& tile) { return (tile.m + wgmma_box_columns(tile)) * kWgmmaK * 2; }
@@ -88,7 +81,7 @@ static_assert([] {
 
 // What all blocks share of a launch. Work items are numbered tile first, then piece of k, then matrix of the batch.
 struct WgmmaSchedule {
-  std::int32_t row_tiles = 0, col_tiles = 0;  // multiples of the blocks that share b, and a
+  std::int32_t row_tiles = 0, col_tiles = 0;  // row_tiles is a multiple of the blocks that share b
   std::int32_t splits = 1, batch = 1;
   std::int32_t items = 0;  // all of them; a constant, since the warpgroups have no register left for the product
   std::int32_t k_blocks = 0, split_blocks = 0;  // steps of 64 of k: all, and of one piece

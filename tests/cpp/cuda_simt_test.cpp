@@ -115,7 +115,7 @@ TEST_P(CudaSimt, ResultsOfEveryAlignmentAndOrder) {
 TEST_P(CudaSimt, EpilogueBatchesAndPieces) {
   int count = 0;
   for (const Layout c : {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSameRow, Layout::kSameElement}) {
-    MatmulCase spec{dtype(), 37, count % 2 == 0 ? 44 : 41, 264, 3};
+    MatmulCase spec{dtype(), 37, count % 2 == 0 ? 44 : 41, 12 * tile().k - 3, 3};
     spec.c = c, spec.alpha = matmul::scalar(count % 2 == 0 ? 1 : 2), spec.beta = matmul::scalar(count + 1);
     spec.d = count % 2 == 0 ? Layout::kRowMajor : Layout::kColumnMajor;
     spec.a_batch = count == 1 ? BatchLayout::kShared : BatchLayout::kPacked;

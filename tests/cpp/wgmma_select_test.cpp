@@ -370,7 +370,9 @@ TEST(WgmmaProblem, TheShortSideIsTheThinTilesOwn) {
 
 TEST(WgmmaSelect, ThinTilesServeShortSides) {
   for (const Plan& plan : wgmma_plans(problem_of(16, 4096, 4096), h200_facts())) {
-    if (plan.tile_n < 64) EXPECT_EQ(plan.grid[0], std::min<std::int64_t>(4096 / plan.tile_m * plan.splits, 132));
+    if (plan.tile_n < 64) {
+      EXPECT_EQ(plan.grid[0], std::min<std::int64_t>(4096 / plan.tile_m * plan.splits, 132));
+    }
   }
 }
 
