@@ -43,11 +43,9 @@ struct EmulatedTile {
 
 inline constexpr int kEmulatedM = 128;
 inline constexpr EmulatedTile kEmulatedTiles[] = {
-    {128, 7, 2, true},   // 0
+    {128, 7, 2, false},  // 0
     {128, 7, 1, true},   // 1
     {64, 9, 1, true},    // 2
-    {128, 7, 2, false},  // 3
-    {128, 7, 1, false},  // 4
 };
 inline constexpr int kEmulatedTileCount = sizeof(kEmulatedTiles) / sizeof(kEmulatedTiles[0]);
 

@@ -23,7 +23,7 @@ constexpr std::int64_t kPlaneBytes = 2;
 struct TileCost {
   double step, fixed;
 };
-constexpr TileCost kTileCosts[kEmulatedTileCount] = {{2.72, 2.0}, {2.66, 2.0}, {1.57, 1.5}, {2.62, 2.0}, {2.71, 2.0}};
+constexpr TileCost kTileCosts[kEmulatedTileCount] = {{2.62, 2.0}, {2.66, 2.0}, {1.57, 1.5}};
 constexpr double kLaunchUs = 8.0;           // of the split and the kernel
 constexpr double kSplitBytesPerUs = 2.5e6;  // 4 read and 6 written an element
 constexpr double kReduceLaunchUs = 3.0;     // of the second pass

@@ -29,7 +29,6 @@ struct SimtTile {
 // Plan::config is an index into this.
 inline constexpr SimtTile kSimtTiles[] = {
     {16, 8, 2, 2, 1, 8, 4, 2, 1, true},   // 128 x 128, 128 threads
-    {16, 8, 2, 2, 1, 16, 3, 2, 1, true},  // 128 x 128, 128 threads
     {16, 8, 2, 4, 1, 8, 4, 1, 1, true},   // 128 x 256, 256 threads
     {8, 8, 4, 2, 1, 8, 4, 2, 1, false},   // 128 x 128, 256 threads
     {8, 8, 2, 1, 4, 32, 3, 2, 1, true},   // 64 x 64, 256 threads
@@ -89,10 +88,12 @@ constexpr bool is_valid(const SimtTile& tile) {
   return tile.thread_m % per_piece == 0 && tile.thread_n % per_piece == 0 && tile.slice_k() % 2 == 0 &&
          tile.slice_k() * tile.slices == tile.k && tile.k % 8 == 0 && tile.threads() <= 256;
 }
-static_assert(kSimtConfigs == 12 && is_valid(kSimtTiles[0]) && is_valid(kSimtTiles[1]) && is_valid(kSimtTiles[2]) &&
-              is_valid(kSimtTiles[3]) && is_valid(kSimtTiles[4]) && is_valid(kSimtTiles[5]) &&
-              is_valid(kSimtTiles[6]) && is_valid(kSimtTiles[7]) && is_valid(kSimtTiles[8]) &&
-              is_valid(kSimtTiles[9]) && is_valid(kSimtTiles[10]) && is_valid(kSimtTiles[11]));
+static_assert([] {
+  for (const SimtTile& tile : kSimtTiles) {
+    if (!is_valid(tile)) return false;
+  }
+  return true;
+}());
 
 // How float32 tiles come into shared memory, compiled in; other dtypes decide at run time along which the threads lie.
 enum class SimtOrder : std::uint8_t {

@@ -88,7 +88,7 @@ def test_row_export_reports_the_operators_own_errors():
 
 def run_python(code, *arguments):
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        [sys.executable, "-X", "faulthandler", "-c", code, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
         capture_output=True,
         text=True,
