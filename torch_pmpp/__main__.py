@@ -1,18 +1,19 @@
-"""Command line: `python -m torch_pmpp {demo,bench,compare,algorithms,info}`."""
+"""Command line: `python -m torch_pmpp {demo,bench,compare,explain,roofline,occupancy,conflicts,report,algorithms,info}`."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 import torch
 
-from . import _compare, _demo, _info, build_info
+from . import build_info
 from ._library import no_cuda_reason, source_tree
 from ._operators import OPERATORS, algorithms
+from ._output import Parser
 from ._text import Table
 
 DTYPES = (
@@ -30,27 +31,28 @@ DTYPES = (
 )
 
 
-class _Parser(argparse.ArgumentParser):
-    """Answers wrong arguments with one line instead of a usage block."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+# Commands with arguments of their own: each is loaded only when it is asked for, and its run(arguments) does it.
+_COMMANDS = {
+    "compare": ("_compare", "run a model on PyTorch's kernels and on ours"),
+    "explain": ("_explain", "what each algorithm does with one product or transpose: bytes, roofs, plan, occupancy, time"),
+    "roofline": ("_roofline", "plot the roofs of a GPU and the measured points of a results file"),
+    "occupancy": ("_occupancy", "blocks that a multiprocessor holds at once, and what limits them"),
+    "conflicts": ("_conflicts", "bank conflicts of a tile in shared memory, simulated and drawn"),
+    "report": ("_report", "one HTML page of a results file, with plots and tables"),
+}
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m torch_pmpp", description="Hand-written matrix products and transposes for PyTorch."
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     commands.add_parser("demo", help="run both operators, check the results against float64, time them beside PyTorch")
     commands.add_parser(
         "bench", add_help=False, help="run the benchmark of a source tree; `bench --help` lists its options"
     )
-    commands.add_parser(
-        "compare",
-        add_help=False,
-        help="run a model on PyTorch's kernels and on ours; `compare --help` lists the options",
-    )
+    for name, (_, text) in _COMMANDS.items():
+        commands.add_parser(name, add_help=False, help=f"{text}; `{name} --help` lists the options")
     listing = commands.add_parser("algorithms", help="list the algorithms for each operator, device and dtype")
     listing.add_argument("--op", choices=OPERATORS, help="only this operator")
     listing.add_argument("--device", choices=("cpu", "cuda"), help="only this device (default: all that are there)")
@@ -99,12 +101,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Handed on before argparse sees them: its REMAINDER swallows no option that comes first.
     if arguments[:1] == ["bench"]:
         return _bench(arguments[1:])
-    if arguments[:1] == ["compare"]:
-        return _compare.run(arguments[1:])
+    if arguments and arguments[0] in _COMMANDS:
+        module = importlib.import_module(f".{_COMMANDS[arguments[0]][0]}", __package__)
+        return int(module.run(arguments[1:]))
     parsed = _parser().parse_args(arguments)
     if parsed.command == "demo":
+        from . import _demo
+
         return _demo.run()
     if parsed.command == "info":
+        from . import _info
+
         return _info.show(build_info)
     return _algorithms(parsed.op, parsed.device, parsed.dtype)
 
