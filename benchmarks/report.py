@@ -708,11 +708,11 @@ def plot(results: Results, digest: str | None) -> None:
     matplotlib.use("Agg")
     # The same figures must give the same file.
     matplotlib.rcParams["svg.hashsalt"] = "pmpp"
-    _save(_rates_figure(results), results.path.with_suffix(""), results, digest)
+    _save(rates_figure(results), results.path.with_suffix(""), results, digest)
     if has_transpose_plot(results):
-        _save(_transposes_figure(results), transpose_plot(results), results, digest)
+        _save(transposes_figure(results), transpose_plot(results), results, digest)
     if has_k_plot(results):
-        _save(_k_figure(results), k_plot(results), results, digest)
+        _save(k_figure(results), k_plot(results), results, digest)
 
 
 def _save(figure: Any, stem: Path, results: Results, digest: str | None) -> None:
@@ -730,7 +730,7 @@ def _save(figure: Any, stem: Path, results: Results, digest: str | None) -> None
     plt.close(figure)
 
 
-def _transposes_figure(results: Results) -> Any:
+def transposes_figure(results: Results) -> Any:
     """Speed of transposes as a part of a copy's over the size of the matrix, one colour for each element size."""
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
@@ -767,7 +767,7 @@ def _transposes_figure(results: Results) -> Any:
     return figure
 
 
-def _k_figure(results: Results) -> Any:
+def k_figure(results: Results) -> Any:
     """Rates of products over k in single steps."""
     import matplotlib.pyplot as plt
 
@@ -787,7 +787,7 @@ def _k_figure(results: Results) -> Any:
     return figure
 
 
-def _rates_figure(results: Results) -> Any:
+def rates_figure(results: Results) -> Any:
     """Rates of square products over their side, and transposes of one size beside a copy."""
     import matplotlib.pyplot as plt
     import matplotlib.ticker

@@ -741,7 +741,7 @@ def test_products_over_k_have_a_plot_of_their_own(tmp_path):
     sweep = [measured_product(4096, 4096, k, ours=1.0 * k, ratio=0.5) for k in (4034, 4032, 4033)]
     others = [measured_product(4096, 4096, 4040, offset=1), measured_product(4096, 4096, 4041, algorithm="mma")]
     written = results.Results(tmp_path / "nvidia-h200.json", dict(HEADER), sweep + others)
-    ours, theirs = report._k_figure(written).axes[0].lines
+    ours, theirs = report.k_figure(written).axes[0].lines
     assert list(ours.get_xdata()) == [4032, 4033, 4034]
     assert list(ours.get_ydata()) == pytest.approx([2 * 4096 * 4096 / 1e6] * 3)
     assert list(theirs.get_ydata()) == pytest.approx([2 * 2 * 4096 * 4096 / 1e6] * 3)
@@ -778,8 +778,8 @@ def test_moved_base_does_not_stand_in_for_its_shape():
     records = [measured_transpose(8192, 8192, offset=offset) for offset in (0, 1)]
     both = results.Results(ROOT / "none.json", dict(HEADER), records)
     assert len([line for line in report.highlights(both) if "8192 x 8192" in line]) == 1
-    assert len(report._rates_figure(both).axes[2].patches) == 2  # a bar of ours, a bar of PyTorch's
-    lines = report._transposes_figure(both).axes[0].lines
+    assert len(report.rates_figure(both).axes[2].patches) == 2  # a bar of ours, a bar of PyTorch's
+    lines = report.transposes_figure(both).axes[0].lines
     assert [len(line.get_xdata()) for line in lines[:2]] == [1, 1]
 
 
