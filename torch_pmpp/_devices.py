@@ -117,12 +117,12 @@ class Device:
 
 def _peaks(half: float, tf32: float | None, single: float, double: float, int8: float | None) -> dict[str, float]:
     """Peaks given in TFLOP/s; bfloat16 runs at the rate of float16 wherever there is tf32."""
-    found = {"float16": half * 1e12, "float32": single * 1e12, "float64": double * 1e12}
+    found = {"float16": half, "float32": single, "float64": double}
     if tf32 is not None:
-        found |= {"bfloat16": half * 1e12, "tf32": tf32 * 1e12}
+        found |= {"bfloat16": half, "tf32": tf32}
     if int8 is not None:
-        found["int8"] = int8 * 1e12
-    return found
+        found["int8"] = int8
+    return {name: float(round(peak * 1e12)) for name, peak in found.items()}
 
 
 _A100_PAPER = "NVIDIA A100 Tensor Core GPU Architecture (whitepaper, 2020)"

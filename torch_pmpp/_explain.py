@@ -103,16 +103,19 @@ class Step:
     baseline_seconds: float | None = None
 
     @property
-    def registers(self) -> int | None:
-        """Of a thread; the most where the plan does not tell kernels apart."""
-        return max((kernel.registers for kernel in self.kernels), default=None)
+    def registers(self) -> str:
+        """Of a thread, as text; from fewest to most where the plan does not tell kernels apart."""
+        found = sorted({kernel.registers for kernel in self.kernels})
+        return "-" if not found else str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}"
+
+
+def static_shared_bytes(kernels: Sequence[Kernel], otherwise: int) -> int:
+    """Shared memory that the kernel declares, as compiled, or as its tile needs it where the build did not say."""
+    return max((kernel.static_shared_bytes for kernel in kernels), default=otherwise)
 
 
 def launch_occupancy(device: Device, facts: dict[str, int], kernels: Sequence[Kernel], static_shared: int) -> Occupancy:
-    """Occupancy of a plan: registers as compiled (left out where unknown), static shared memory as compiled, or as the
-    tile needs it where the build did not say."""
-    if kernels:
-        static_shared = max(kernel.static_shared_bytes for kernel in kernels)
+    """Occupancy of a plan, with registers as compiled (left out where unknown)."""
     return occupancy(
         device.capability,
         facts["block_x"] * facts["block_y"],
@@ -175,9 +178,10 @@ def _matmul_step(
     traffic = _intensity.matmul_traffic(m, n, k, size, tiling)
     operations = _intensity.flops(m, n, k, dtype)
     intensity = operations / traffic.total
-    inner = _intensity.inner_intensity(tile[0], tile[1] * 1, size, dtype)
+    inner = _intensity.inner_intensity(*tile, size, dtype)
     peak = unit_peak(device, algorithm, dtype)
-    static_shared = 2 * facts["tile_m"] * facts["tile_n"] * size if algorithm == "tiled" else 0
+    tiles = 2 * facts["tile_m"] * facts["tile_n"] * size if algorithm == "tiled" else 0
+    static_shared = static_shared_bytes(kernels, tiles)
     found = launch_occupancy(device, facts, kernels, static_shared)
     items = _intensity.ceil_div(m, facts["tile_m"]) * _intensity.ceil_div(n, facts["tile_n"]) * splits
     filled = fill(device, facts, items, found)
@@ -214,6 +218,7 @@ def _matmul_step(
             "unit_peak_flops": peak,
             "dram_roof_flops": by_dram,
             "l2_roof_flops": by_l2,
+            "shared_bytes": static_shared + facts["dynamic_shared_bytes"],
             "items": items,
         },
         reasons,
@@ -239,7 +244,8 @@ def _transpose_step(
     if algorithm in _conflicts.TILE_ALGORITHMS or method == "strided":
         width, padding = _conflicts.TILE_ALGORITHMS.get(algorithm, _conflicts.TILE_ALGORITHMS["padded"])
         tile = width * (width + padding) * size
-    found = launch_occupancy(device, facts, kernels, tile) if facts["block_x"] else None
+    static_shared = static_shared_bytes(kernels, tile)
+    found = launch_occupancy(device, facts, kernels, static_shared) if facts["block_x"] else None
     items = facts["grid_x"] * facts["grid_y"] * facts["grid_z"]
     filled = waves(items, found.blocks, device.sm_count) if found else None
     reasons = []
@@ -273,6 +279,7 @@ def _transpose_step(
         {
             "method": method,
             "bytes": 2 * m * n * size,
+            "shared_bytes": static_shared + facts["dynamic_shared_bytes"],
             "sectors": sectors and asdict(sectors),
             "shared": {name: {**asdict(each), "per_request": each.per_request} for name, each in shared.items()},
             "items": items,
@@ -577,8 +584,6 @@ def _print_plans(explanation: Explanation) -> None:
             if step.facts.get("padding")
             else ""
         )
-        shared = step.occupancy.shared_bytes_per_block - explanation.device.capability.shared_reserved
-        registers = sorted({kernel.registers for kernel in step.kernels})
         if not step.facts["block_x"]:
             table.add(_mark(step), "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "a copy by the driver")
             continue
@@ -588,8 +593,8 @@ def _print_plans(explanation: Explanation) -> None:
             block,
             tile,
             str(step.facts.get("stages") or "-"),
-            f"{shared:,}",
-            "-" if not registers else str(registers[0]) if len(registers) == 1 else f"{registers[0]}-{registers[-1]}",
+            f"{step.figures['shared_bytes']:,}",
+            step.registers,
             str(step.occupancy.blocks),
             f"{step.occupancy.fraction:.0%}",
             "-" if step.waves is None else f"{step.waves.waves:.2f}",
