@@ -197,7 +197,7 @@ def _draw_roofs(axis: Any, device: Device, *, first: bool) -> None:
             rotation_mode="anchor",
             fontsize=9,
         )
-        label.set_gid(_SLOPED)
+        label.set_label(_SLOPED)
     for unit in units:
         axis.plot([unit.peak / memories[-1].rate, _RIGHT], [unit.peak, unit.peak], color="0.35", linewidth=1.2)
         axis.annotate(
@@ -264,7 +264,7 @@ def _turn_labels(axis: Any) -> None:
 
     (x0, y0), (x1, y1) = axis.transData.transform([(1.0, 1e12), (10.0, 1e13)])
     for child in axis.get_children():
-        if child.get_gid() == _SLOPED:
+        if child.get_label() == _SLOPED:
             child.set_rotation(degrees(atan2(y1 - y0, x1 - x0)))
 
 

@@ -44,14 +44,15 @@ using pmpp::matmul::Arguments;
 // No size is a multiple of the tile, so that every edge of every operand has a part of a tile beyond it.
 constexpr int kWidth = 4;
 constexpr std::int64_t kM = 6, kN = 7, kK = 5;
-// Rows of a and b are longer than they are used, and what lies between them is NaN: it must never count.
-constexpr std::int64_t kPitchA = 9, kPitchB = 10;
+// Both operands lie with k contiguous, and more of it than is used: what lies beyond k is NaN, which must never count.
+// Beyond the last row of a, and the last column of b, there is nothing that may be read.
+constexpr std::int64_t kPitch = 9;
 // d lies in the middle of a larger matrix whose other elements must stay as they are.
 constexpr std::int64_t kMargin = 8, kPitchD = kN + 2 * kMargin;
 constexpr float kUntouched = 12345.0f;
 
-constexpr std::size_t kBytesA = ((kM - 1) * kPitchA + kK) * sizeof(float);
-constexpr std::size_t kBytesB = ((kK - 1) * kPitchB + kN) * sizeof(float);
+constexpr std::size_t kBytesA = kM * kPitch * sizeof(float);
+constexpr std::size_t kBytesB = kN * kPitch * sizeof(float);
 constexpr std::size_t kElementsD = (kM + 2 * kMargin) * kPitchD;
 
 float value_a(std::int64_t row, std::int64_t k) { return static_cast<float>(row * 3 + k - 4); }
@@ -175,10 +176,10 @@ int main() {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> a(kBytesA / sizeof(float), nan), b(kBytesB / sizeof(float), nan), d(kElementsD, kUntouched);
   for (std::int64_t row = 0; row < kM; ++row) {
-    for (std::int64_t k = 0; k < kK; ++k) a[row * kPitchA + k] = value_a(row, k);
+    for (std::int64_t k = 0; k < kK; ++k) a[row * kPitch + k] = value_a(row, k);
   }
   for (std::int64_t k = 0; k < kK; ++k) {
-    for (std::int64_t col = 0; col < kN; ++col) b[k * kPitchB + col] = value_b(k, col);
+    for (std::int64_t col = 0; col < kN; ++col) b[col * kPitch + k] = value_b(k, col);
   }
   void* const device_a = guarded(kBytesA);
   void* const device_b = guarded(kBytesB);
@@ -189,8 +190,8 @@ int main() {
 
   Arguments<float> p{};
   p.m = kM, p.n = kN, p.k = kK, p.batch = 1;
-  p.a = static_cast<const float*>(device_a), p.a_row = kPitchA, p.a_col = 1;
-  p.b = static_cast<const float*>(device_b), p.b_row = kPitchB, p.b_col = 1;
+  p.a = static_cast<const float*>(device_a), p.a_row = kPitch, p.a_col = 1;
+  p.b = static_cast<const float*>(device_b), p.b_row = 1, p.b_col = kPitch;
   p.d = static_cast<float*>(device_d) + kMargin * kPitchD + kMargin, p.d_row = kPitchD, p.d_col = 1;
   p.alpha = 1, p.beta = 0;
   launch(p);

@@ -25,11 +25,11 @@ MUTANTS = {
     "all checks": ([], "right"),
     # (m, k) load: rows of a below its last one.
     "without m of the load of a": ([(LOAD_A, LOAD_A.replace("row_inside && ", ""))], "read outside"),
-    # (k, n) load: columns of b beyond its last one. The last row of b ends the memory.
+    # (k, n) load: columns of b beyond its last one.
     "without n of the load of b": ([(LOAD_B, LOAD_B.replace("col_inside && ", ""))], "read outside"),
-    # Phases beyond k: what lies there is no zero, on either side alone (0 * NaN) or on both.
+    # Phases beyond k: what lies there is no zero, and the zero of the other operand does not make it one (0 * NaN).
     "without k of the load of a": ([(LOAD_A, LOAD_A.replace(" && k0 + tx < p.k", ""))], "wrong numbers"),
-    "without k of the load of b": ([(LOAD_B, LOAD_B.replace(" && k0 + ty < p.k", ""))], "read outside"),
+    "without k of the load of b": ([(LOAD_B, LOAD_B.replace(" && k0 + ty < p.k", ""))], "wrong numbers"),
     "without m of the store": ([(STORE, STORE.replace("row_inside && ", ""))], "written outside d"),
     "without n of the store": ([(STORE, STORE.replace(" && col_inside", ""))], "written outside d"),
 }
