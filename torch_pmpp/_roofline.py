@@ -268,15 +268,15 @@ def _turn_labels(axis: Any) -> None:
             child.set_rotation(degrees(atan2(y1 - y0, x1 - x0)))
 
 
-def save(result: Any, stem: Path) -> list[Path]:
-    """Writes <stem>.svg and <stem>.png, the same bytes for the same figure; returns both paths."""
+def save(result: Any, stem: Path, suffixes: Sequence[str] = (".svg", ".png")) -> list[Path]:
+    """Writes <stem>.svg and <stem>.png, the same bytes for the same figure; returns the paths."""
     import matplotlib
     import matplotlib.pyplot as plt
 
-    paths = [stem.with_name(stem.name + suffix) for suffix in (".svg", ".png")]
+    paths = [stem.with_name(stem.name + suffix) for suffix in suffixes]
     with matplotlib.rc_context({"svg.hashsalt": "pmpp", "svg.fonttype": "none"}):
-        for path, metadata in zip(paths, ({"Date": None}, {"Software": None}), strict=True):
-            result.savefig(path, dpi=110, metadata=metadata)
+        for path in paths:
+            result.savefig(path, dpi=110, metadata={"Date" if path.suffix == ".svg" else "Software": None})
     plt.close(result)
     return paths
 

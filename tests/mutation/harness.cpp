@@ -173,6 +173,9 @@ void launch(const Arguments<float>& p) {
 }  // namespace
 
 int main() {
+#ifdef __CUDACC__
+  check(cudaFree(nullptr), "cudaFree");  // the driver's functions want a context
+#endif
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> a(kBytesA / sizeof(float), nan), b(kBytesB / sizeof(float), nan), d(kElementsD, kUntouched);
   for (std::int64_t row = 0; row < kM; ++row) {
