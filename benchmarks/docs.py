@@ -111,7 +111,10 @@ def steps_block(argument: str, results: Results) -> list[str]:
             (point,) = _roofline.points([record], device, size)
             figures = [f"{point.rate / 1e12:.3g}", f"{point.intensity:.3g}", f"{point.of_memory_roof:.0%}"]
         else:
-            figures = [f"{2 * size * size * record['element_size'] / time / 1e3:,.0f}", f"{record['copy_fraction']:.0%}"]
+            figures = [
+                f"{2 * size * size * record['element_size'] / time / 1e3:,.0f}",
+                f"{record['copy_fraction']:.0%}",
+            ]
         rows.append([f"`{record['algorithm']}`", _microseconds(time), *figures, gain])
         before = time
     last = records[-1]
@@ -240,7 +243,9 @@ class _Canvas:
         )
 
 
-def _matrix(canvas: _Canvas, x: int, y: int, rows: int, cols: int, cell: int, marked: dict[tuple[int, int], str]) -> None:
+def _matrix(
+    canvas: _Canvas, x: int, y: int, rows: int, cols: int, cell: int, marked: dict[tuple[int, int], str]
+) -> None:
     for row in range(rows):
         for col in range(cols):
             canvas.box(x + col * cell, y + row * cell, cell, cell, marked.get((row, col), _PALE))
@@ -273,7 +278,9 @@ def _product_picture(tile: int) -> str:
     if tile == 1:
         canvas.text(10, 242, "Light: read from global memory by the one thread that owns the dark element of d.")
     else:
-        canvas.text(10, 242, "Dark: in shared memory during one phase. The tiles walk along k (light) from phase to phase.")
+        canvas.text(
+            10, 242, "Dark: in shared memory during one phase. The tiles walk along k (light) from phase to phase."
+        )
     return canvas.render()
 
 
@@ -317,7 +324,9 @@ def _banks_picture(*algorithms: str) -> str:
     panels = []
     for algorithm in algorithms:
         pattern = _conflicts.algorithm_pattern(algorithm, 4)
-        request = max((_conflicts.simulate(each, pattern.size) for each in pattern.load), key=lambda one: one.wavefronts)
+        request = max(
+            (_conflicts.simulate(each, pattern.size) for each in pattern.load), key=lambda one: one.wavefronts
+        )
         panels.append(
             (f"{algorithm}: a warp's load takes {request.wavefronts} turns, {request.ideal} would do", request)
         )
@@ -327,7 +336,9 @@ def _banks_picture(*algorithms: str) -> str:
 def _pipeline_picture() -> str:
     """Four stages of mma: copies run three steps ahead of the products."""
     canvas = _Canvas(690, 250)
-    canvas.text(10, 18, "mma, four stages: while step i is multiplied, the copies of steps i + 1 to i + 3 are on their way")
+    canvas.text(
+        10, 18, "mma, four stages: while step i is multiplied, the copies of steps i + 1 to i + 3 are on their way"
+    )
     for stage in range(4):
         canvas.text(10, 54 + stage * 42, f"stage {stage}")
         for step in range(stage, 9, 4):

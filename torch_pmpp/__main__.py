@@ -1,4 +1,4 @@
-"""Command line: `python -m torch_pmpp {demo,bench,compare,explain,roofline,occupancy,conflicts,report,algorithms,info}`."""
+"""Command line: `python -m torch_pmpp COMMAND`; `--help` lists the commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ DTYPES = (
 # Commands with arguments of their own: each is loaded only when it is asked for, and its run(arguments) does it.
 _COMMANDS = {
     "compare": ("_compare", "run a model on PyTorch's kernels and on ours"),
-    "explain": ("_explain", "what each algorithm does with one product or transpose: bytes, roofs, plan, occupancy, time"),
+    "explain": (
+        "_explain",
+        "what each algorithm does with one product or transpose: bytes, roofs, plan, occupancy, time",
+    ),
     "roofline": ("_roofline", "plot the roofs of a GPU and the measured points of a results file"),
     "occupancy": ("_occupancy", "blocks that a multiprocessor holds at once, and what limits them"),
     "conflicts": ("_conflicts", "bank conflicts of a tile in shared memory, simulated and drawn"),
@@ -43,9 +46,7 @@ _COMMANDS = {
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="python -m torch_pmpp", description="Hand-written matrix products and transposes for PyTorch."
-    )
+    parser = Parser(prog="python -m torch_pmpp", description="Hand-written matrix products and transposes for PyTorch.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     commands.add_parser("demo", help="run both operators, check the results against float64, time them beside PyTorch")
     commands.add_parser(

@@ -127,8 +127,8 @@ def _peaks(half: float, tf32: float | None, single: float, double: float, int8: 
 
 _A100_PAPER = "NVIDIA A100 Tensor Core GPU Architecture (whitepaper, 2020)"
 _HOPPER_L2 = (
-    "two partitions of 40 slices with 64 B a clock each, as the A100 whitepaper describes them; NVIDIA states no figure "
-    "for Hopper, and what programs reach is less"
+    "two partitions of 40 slices with 64 B a clock each, as the A100 whitepaper describes them; NVIDIA states no "
+    "figure for Hopper, and what programs reach is less"
 )
 _HOPPER = _peaks(989.4, 494.7, 66.9, 66.9, 1978.9)
 _A100 = _peaks(312, 156, 19.5, 19.5, 624)

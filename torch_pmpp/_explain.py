@@ -1,8 +1,8 @@
 """`python -m torch_pmpp explain`: what each step of the ladder does with one product or transpose, in figures.
 
-Everything but the measured times is computed: the plan by the library's own selection, for a GPU that need not be there,
-registers from what ptxas reported when the library was built, the rest by the functions of _intensity, _occupancy and
-_conflicts.
+Everything but the measured times is computed: the plan by the library's own selection, for a GPU that need not be
+there, registers from what ptxas reported when the library was built, the rest by the functions of _intensity,
+_occupancy and _conflicts.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -143,9 +144,13 @@ def fill_reasons(device: Device, items: int, filled: Waves | None, found: Occupa
         reasons.append(f"{items} blocks leave {device.sm_count - items} of {device.sm_count} multiprocessors idle")
     elif filled.rounds >= 2 and filled.efficiency < 0.9:
         idle = 1 - filled.efficiency
-        reasons.append(f"the last of {filled.rounds} waves has {filled.tail} blocks: {idle:.0%} of the places stay empty")
+        reasons.append(
+            f"the last of {filled.rounds} waves has {filled.tail} blocks: {idle:.0%} of the places stay empty"
+        )
     elif filled.rounds == 1 and items % device.sm_count and items < 2 * device.sm_count:
-        reasons.append(f"{items} blocks on {device.sm_count} multiprocessors: some have two, most of the time is theirs")
+        reasons.append(
+            f"{items} blocks on {device.sm_count} multiprocessors: some have two, most of the time is theirs"
+        )
     return reasons
 
 
@@ -190,8 +195,8 @@ def _matmul_step(
     reasons = []
     if peak is not None and by_dram < peak:
         reasons.append(
-            f"{intensity:.3g} FLOP/B are below the {_intensity.ridge(device.memory_rate, peak):.3g} from which the units "
-            "would limit: faster only as far as the caches serve what blocks read again"
+            f"{intensity:.3g} FLOP/B are below the {_intensity.ridge(device.memory_rate, peak):.3g} from which the "
+            "units would limit: faster only as far as the caches serve what blocks read again"
         )
     for name in ("a", "b"):
         if facts[f"{name}_packed"]:
@@ -199,7 +204,9 @@ def _matmul_step(
         if facts[f"{name}_realigned"]:
             reasons.append(f"{name} comes by way of registers: its rows begin off boundaries of 16 bytes")
     if splits > 1:
-        reasons.append(f"k is cut into {splits} pieces, because there are few tiles; their sums are added up afterwards")
+        reasons.append(
+            f"k is cut into {splits} pieces, because there are few tiles; their sums are added up afterwards"
+        )
     reasons += fill_reasons(device, items, filled, found)
     return Step(
         algorithm,
@@ -255,7 +262,9 @@ def _transpose_step(
         sectors = _intensity.transpose_sectors(algorithm, m, n, size, lanes)
         for name, count in (("reads", sectors.read), ("writes", sectors.written)):
             if count >= 1.5 * sectors.ideal:
-                reasons.append(f"a warp's access {name} {count} sectors of 32 bytes where its bytes fill {sectors.ideal}")
+                reasons.append(
+                    f"a warp's access {name} {count} sectors of 32 bytes where its bytes fill {sectors.ideal}"
+                )
     shared: dict[str, _conflicts.Summary] = {}
     if algorithm in _conflicts.TILE_ALGORITHMS or method == "aligned":
         pattern = _conflicts.algorithm_pattern(algorithm, size, min(facts["level"], 1))
@@ -380,15 +389,14 @@ def explain(
             continue
         if name == pick and algorithm in (None, "auto"):
             text, plan = automatic, automatic_facts
-        both = text, dict(plan)
+        is_pick = name == pick
         if op == "tiled_matmul":
-            steps.append(
-                _matmul_step(device, table, arch, sizes, dtype, layout, name, both, name == pick)  # type: ignore[arg-type]
-            )
+            m, n, k = sizes
+            step = _matmul_step(device, table, arch, (m, n, k), dtype, layout, name, (text, dict(plan)), is_pick)
         else:
-            steps.append(
-                _transpose_step(device, table, arch, sizes, dtype, name, both, name == pick)  # type: ignore[arg-type]
-            )
+            m, n = sizes
+            step = _transpose_step(device, table, arch, (m, n), dtype, name, (text, dict(plan)), is_pick)
+        steps.append(step)
     if not steps:
         raise NotPossible(f"{op} has no algorithm for {dtype} on {device.title}")
     size = _intensity.ELEMENT_SIZES[dtype]
@@ -430,7 +438,7 @@ def tile_rows(device: Device, m: int, n: int, k: int, dtype: str, widths: Sequen
         intensity = _intensity.flops(m, n, k, dtype) / traffic.total
         shared = 2 * width * width * size
         threads = width * width
-        fits = 1 < width and threads <= device.capability.max_threads_per_block
+        fits = width > 1 and threads <= device.capability.max_threads_per_block
         found = occupancy(device.capability, threads, dynamic_shared=shared) if fits else None
         blocks = _intensity.ceil_div(m, width) * _intensity.ceil_div(n, width)
         rows.append(
@@ -495,15 +503,18 @@ def measure(explanation: Explanation) -> None:
         baseline = None if integer else lambda: torch.mm(a, b)  # PyTorch multiplies no integers on CUDA
     else:
         x = _random((explanation.sizes[0], explanation.sizes[1]), dtype, False)
-        baseline = lambda: x.t().contiguous()  # noqa: E731  (one of two forms of one name)
+
+        def contiguous_transpose() -> object:
+            return x.t().contiguous()
+
+        baseline = contiguous_transpose
 
     for step in explanation.steps:
-
-        def ours(name: str = step.algorithm) -> object:
-            if explanation.op == "tiled_matmul":
-                return tiled_matmul(a, b, algorithm=name)
-            return padded_transpose(x, algorithm=name)
-
+        ours: Callable[[], object] = (
+            partial(tiled_matmul, a, b, algorithm=step.algorithm)
+            if explanation.op == "tiled_matmul"
+            else partial(padded_transpose, x, algorithm=step.algorithm)
+        )
         calls = [ours] if baseline is None else [ours, baseline]
         once = _median_seconds(calls, 1, flush)
         rounds = max(3, min(50, math.ceil(0.2 / max(sum(once), 1e-6))))
@@ -527,7 +538,9 @@ def parser() -> argparse.ArgumentParser:
         ("matmul", ("M", "N", "K"), MATMUL_DTYPES),
         ("transpose", ("M", "N"), TRANSPOSE_DTYPES),
     ):
-        command = what.add_parser(name, help="an (M, K) by (K, N) product" if name == "matmul" else "of an (M, N) matrix")
+        command = what.add_parser(
+            name, help="an (M, K) by (K, N) product" if name == "matmul" else "of an (M, N) matrix"
+        )
         for size in names:
             command.add_argument(size.lower(), metavar=size, type=at_least(1))
         command.add_argument("--dtype", choices=dtypes, default="float32", help="default: float32")
@@ -572,15 +585,17 @@ def _grid(facts: dict[str, int]) -> tuple[str, str]:
 def _print_plans(explanation: Explanation) -> None:
     columns = ("grid", "block", "tile", "stages", "shared", "registers", "blocks/SM", "occupancy", "waves", "tail")
     table = Table(
-        f"Plans on {explanation.device.title} ({explanation.device.sm_count} multiprocessors), shared memory in bytes of "
-        "a block",
+        f"Plans on {explanation.device.title} ({explanation.device.sm_count} multiprocessors), shared memory in bytes "
+        "of a block",
         ("algorithm", *columns, "limited by"),
         frozenset(columns),
     )
     for step in explanation.steps:
         grid, block = _grid(step.facts)
         tile = f"{step.facts['tile_m']}x{step.facts['tile_n']}" + (
-            f"x{step.facts['tile_k']}" if step.facts.get("tile_k") else f"+{step.facts['padding']}"
+            f"x{step.facts['tile_k']}"
+            if step.facts.get("tile_k")
+            else f"+{step.facts['padding']}"
             if step.facts.get("padding")
             else ""
         )
@@ -747,11 +762,15 @@ def run(arguments: Sequence[str]) -> int:
         try:
             measure(explanation)
         except torch.cuda.OutOfMemoryError:
-            print(f"{program}: the matrices do not fit the GPU's memory; name it with --gpu to reckon alone", file=sys.stderr)
+            print(
+                f"{program}: the matrices do not fit the GPU's memory; name it with --gpu to reckon alone",
+                file=sys.stderr,
+            )
             return 1
-    rows = []
+    rows: list[TileRow] = []
     if options.what == "matmul":
-        rows = tile_rows(device, *sizes, options.dtype, (1, *(options.tile or TILE_WIDTHS)))  # type: ignore[misc]
+        widths = (1, *(options.tile or TILE_WIDTHS))
+        rows = tile_rows(device, options.m, options.n, options.k, options.dtype, widths)
     if options.json:
         tiles = [{**asdict(row), "waves": row.waves and asdict(row.waves)} for row in rows]
         print_json({**explanation.as_dict(), **({"tiles": tiles} if rows else {})})

@@ -110,8 +110,8 @@ class Sectors:
 def transpose_sectors(algorithm: str, m: int, n: int, size: int, width: int = 32) -> Sectors:
     """Sectors of one warp's read and write of a contiguous m x n matrix, in the middle of it.
 
-    naive: 32 lanes along a source row write to 32 destination rows. Tiles: `width` lanes along a row on both sides; with
-    16 a warp spans two rows. vectorized: 16 bytes a lane, runs of at least 128 bytes both ways.
+    naive: 32 lanes along a source row write to 32 destination rows. Tiles: `width` lanes along a row on both sides;
+    with 16 a warp spans two rows. vectorized: 16 bytes a lane, runs of at least 128 bytes both ways.
     """
     if algorithm == "vectorized":
         return Sectors(16, 16, 16)

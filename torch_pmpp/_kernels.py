@@ -149,7 +149,9 @@ class KernelTable:
             return exact[-1], ""
         # An image runs on later GPUs of its major version as well.
         family = [
-            arch for arch in archs if _number(arch) // 10 == capability // 10 and _number(arch) < capability and arch.isdigit()
+            arch
+            for arch in archs
+            if _number(arch) // 10 == capability // 10 and _number(arch) < capability and arch.isdigit()
         ]
         if family:
             return family[-1], ""

@@ -117,7 +117,9 @@ def shared_per_thread(capability: Capability, threads: int, shared: int) -> Shar
     occupied = shared + capability.shared_reserved
     each = occupied / threads
     dividing = min(int(capability.shared_bytes / each), capability.max_threads) if each else capability.max_threads
-    blocks = capability.shared_bytes // round_up(occupied, capability.shared_unit) if occupied else capability.max_blocks
+    blocks = (
+        capability.shared_bytes // round_up(occupied, capability.shared_unit) if occupied else capability.max_blocks
+    )
     whole = min(blocks * threads, capability.max_threads // threads * threads)
     return SharedPerThread(
         bytes_per_thread=each,
@@ -220,18 +222,20 @@ def run(arguments: Sequence[str]) -> int:
         mark = " <" if resource in found.limiters else ""
         limits.add(resource, *block_words[resource], ("no limit" if allowed is None else str(allowed)) + mark)
     limits.print()
-    print(f"{found.blocks} blocks, {found.threads:,} threads, {found.fraction:.0%} occupancy; limited by: {found.limiter}")
+    print(
+        f"{found.blocks} blocks, {found.threads:,} threads, {found.fraction:.0%} occupancy; limited by: {found.limiter}"
+    )
     if by_thread is not None:
         print(
-            f"Shared memory: {by_thread.bytes_per_thread:.0f} B a thread, of {by_thread.for_full_occupancy:.0f} B for full "
-            f"occupancy. By dividing, {by_thread.threads_by_dividing:,} threads "
+            f"Shared memory: {by_thread.bytes_per_thread:.0f} B a thread, of {by_thread.for_full_occupancy:.0f} B for "
+            f"full occupancy. By dividing, {by_thread.threads_by_dividing:,} threads "
             f"({by_thread.fraction_by_dividing:.0%}); in whole blocks, {by_thread.threads_in_whole_blocks:,} "
             f"({by_thread.fraction_in_whole_blocks:.0%})."
         )
     if filled is not None:
         print(
-            f"{options.grid:,} blocks on {filled.slots:,} places: {filled.waves:.2f} waves, the last with {filled.tail:,} "
-            f"blocks; {filled.efficiency:.0%} of the places of all waves are used."
+            f"{options.grid:,} blocks on {filled.slots:,} places: {filled.waves:.2f} waves, the last with "
+            f"{filled.tail:,} blocks; {filled.efficiency:.0%} of the places of all waves are used."
         )
     return 0
 

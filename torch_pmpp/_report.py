@@ -118,8 +118,8 @@ def _comparison(rows: Sequence[Mapping[str, Any]], a: str, b: str) -> list[str]:
     lines = [
         "## A and B",
         "",
-        f"A is {a}, B is {b}. A change above 1 says that A is faster; the geometric mean over {len(rows)} common cases is "
-        f"**{statistics.geometric_mean(changes):.3f}**.",
+        f"A is {a}, B is {b}. A change above 1 says that A is faster; the geometric mean over {len(rows)} common "
+        f"cases is **{statistics.geometric_mean(changes):.3f}**.",
         "",
         "| operator | shape | dtype | layout | mode | algorithm | A, us | B, us | change |",
         "| --- | --- | --- | --- | --- | --- | ---: | ---: | ---: |",
@@ -231,8 +231,8 @@ def run(arguments: Sequence[str]) -> int:
     root = source_tree()
     if root is None or not (root / "benchmarks" / "report.py").is_file():
         print(
-            f"{program}: the tables are made by the source tree, and this is an installed package without it; run it in a "
-            "checkout",
+            f"{program}: the tables are made by the source tree, and this is an installed package without it; run it "
+            "in a checkout",
             file=sys.stderr,
         )
         return 2

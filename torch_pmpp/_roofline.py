@@ -7,6 +7,7 @@ step above the slope of a memory is one whose repeated reads a faster memory ser
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import sys
@@ -83,7 +84,9 @@ def compute_roofs(device: Device) -> list[ComputeRoof]:
             names.setdefault(device.peaks[dtype], []).append(name)
     return [
         ComputeRoof(
-            ", ".join(words), peak, {memory.name: _intensity.ridge(memory.rate, peak) for memory in memory_roofs(device)}
+            ", ".join(words),
+            peak,
+            {memory.name: _intensity.ridge(memory.rate, peak) for memory in memory_roofs(device)},
         )
         for peak, words in sorted(names.items(), reverse=True)
     ]
@@ -233,7 +236,7 @@ def _draw_roofs(axis: Any, device: Device, *, first: bool) -> None:
 
 
 def _draw_ladder(axis: Any, ladder: Sequence[Point], colour: str, marker: str) -> None:
-    for before, after in zip(ladder, ladder[1:], strict=False):
+    for before, after in itertools.pairwise(ladder):
         axis.annotate(
             "",
             (after.intensity, after.rate),
@@ -351,7 +354,9 @@ def find(gpu: str | None, results: Path | None) -> tuple[Device, dict[str, Any] 
         content = read_results(results)
         device = device_called(str(content.get("gpu")))
         if device is None:
-            raise ValueError(f"{results} was taken on {content.get('gpu') or 'a CPU'}, which is not in the table of GPUs")
+            raise ValueError(
+                f"{results} was taken on {content.get('gpu') or 'a CPU'}, which is not in the table of GPUs"
+            )
         if gpu is not None and device_named(gpu) is not device:
             raise ValueError(f"{results} was taken on {content['gpu']}, not on {gpu}")
         return device, content

@@ -2,8 +2,12 @@
 
 import pathlib
 import re
+import sys
 
 import pytest
+
+# First on the path: other distributions are known to install a top-level `benchmarks`.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from benchmarks import docs
 from benchmarks.results import Results
@@ -107,7 +111,10 @@ def test_excerpt_follows_its_lines(tmp_path):
         ("<!-- code: a.cpp | y | none -->\n<!-- end -->", "no line with 'none' after 'y'"),
         ("<!-- code: b.cpp | x | } -->\n<!-- end -->", "b.cpp: No such file"),
         ("<!-- code: a.cpp | x -->\n<!-- end -->", "expected code: PATH"),
-        ("<!-- steps: tiled_matmul float32 4096 fast -->\n<!-- end -->", "has no tiled_matmul of 4096 in float32 by fast"),
+        (
+            "<!-- steps: tiled_matmul float32 4096 fast -->\n<!-- end -->",
+            "has no tiled_matmul of 4096 in float32 by fast",
+        ),
         ("<!-- turns: padded -->\n", "is not closed"),
         ("<!-- other: padded -->\n<!-- end -->", "its kind is not"),
     ],
@@ -126,7 +133,9 @@ def test_pictures_are_well_formed_and_used():
     import xml.etree.ElementTree as ElementTree
 
     used = {
-        pathlib.Path(link).stem for page in PAGES for link in re.findall(r"\]\(images/([^)]+)\)", page.read_text("utf-8"))
+        pathlib.Path(link).stem
+        for page in PAGES
+        for link in re.findall(r"\]\(images/([^)]+)\)", page.read_text("utf-8"))
     }
     assert used == {*docs.PICTURES, docs.ROOFLINE}
     for name, draw in docs.PICTURES.items():

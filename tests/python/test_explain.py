@@ -12,11 +12,15 @@ import torch
 from support import HAS_CUDA, NO_CUDA
 
 import torch_pmpp
-from benchmarks import report
 from torch_pmpp import _devices, _explain, _kernels, _report, _roofline
 from torch_pmpp.__main__ import main
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# First on the path: other distributions are known to install a top-level `benchmarks`.
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import report  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results" / "nvidia-h200.json"
 H200 = _devices.device_named("h200")
 COMMANDS = ("explain", "roofline", "occupancy", "conflicts", "report")
@@ -99,7 +103,9 @@ def test_layouts_change_the_plan():
         for layout in ("NN", "TN")
     }
     # m = 4095 makes rows of a transposed a begin off boundaries of 16 bytes.
-    touched = {layout: "a packed" in one.steps[0].plan or "a realigned" in one.steps[0].plan for layout, one in plans.items()}
+    touched = {
+        layout: "a packed" in one.steps[0].plan or "a realigned" in one.steps[0].plan for layout, one in plans.items()
+    }
     assert touched == {"NN": False, "TN": True}
     assert any(reason.startswith("a ") for reason in plans["TN"].steps[0].reasons)
 
@@ -417,7 +423,17 @@ def test_roofline_without_matplotlib_prints_the_table(tmp_path, capsys, monkeypa
 
 def test_markdown_becomes_html():
     html = _report.to_html(
-        ["# A & B", "", "> **Stale:** see [x.md](x.md)", "", "| `a<b` | n |", "| --- | ---: |", "| 1 | 2 |", "", "![p](p.svg)"]
+        [
+            "# A & B",
+            "",
+            "> **Stale:** see [x.md](x.md)",
+            "",
+            "| `a<b` | n |",
+            "| --- | ---: |",
+            "| 1 | 2 |",
+            "",
+            "![p](p.svg)",
+        ]
     )
     assert html.splitlines() == [
         "<h1>A &amp; B</h1>",
@@ -481,7 +497,10 @@ def test_page_in_a_browser(html_page, tmp_path):
         assert done.stdout.count(tag) == source.count(tag), tag
     picture = tmp_path / "page.png"
     subprocess.run(
-        [*common, f"--screenshot={picture}", "--window-size=1300,1600", address], check=True, capture_output=True, timeout=300
+        [*common, f"--screenshot={picture}", "--window-size=1300,1600", address],
+        check=True,
+        capture_output=True,
+        timeout=300,
     )
     image = pytest.importorskip("matplotlib.image").imread(picture)
     assert image.shape[:2] == (1600, 1300)

@@ -79,8 +79,9 @@ def test_each_check_is_needed_on_the_gpu(tmp_path):
         folder = tmp_path / str(index)
         write_mutant(folder, replacements)
         options = ["-std=c++20", f"-arch=sm_{major}{minor}", "--expt-relaxed-constexpr", f"-I{folder}", f"-I{ROOT}"]
-        compilers[name] = folder / "harness", subprocess.Popen(
-            [nvcc(), *options, "-x", "cu", HARNESS, "-o", folder / "harness"]
+        compilers[name] = (
+            folder / "harness",
+            subprocess.Popen([nvcc(), *options, "-x", "cu", HARNESS, "-o", folder / "harness"]),
         )
     assert [process.wait(timeout=500) for _, process in compilers.values()] == [0] * len(compilers)
     found = {name: outcome(program) for name, (program, _) in compilers.items()}

@@ -178,7 +178,11 @@ def test_sdist_holds_everything_that_a_build_needs(sources, tmp_path):
         wanted |= {str(file.relative_to(sources)) for file in (sources / folder).rglob("*") if file.is_file()}
     wanted = {name for name in wanted if "__pycache__" not in name and not name.endswith(".pyc")}
     assert wanted <= names, sorted(wanted - names)
-    assert not [name for name in names if name.endswith(".so") or name in ("torch_pmpp/build_info.json", "torch_pmpp/kernels.json")]
+    assert not [
+        name
+        for name in names
+        if name.endswith(".so") or name in ("torch_pmpp/build_info.json", "torch_pmpp/kernels.json")
+    ]
 
 
 def test_library_finds_its_neighbours_relative_to_itself():

@@ -8,14 +8,18 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
-from benchmarks import machine
-from torch_pmpp import _conflicts, _devices, _intensity, _occupancy
-from torch_pmpp._devices import CAPABILITIES, DEVICES
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# First on the path: other distributions are known to install a top-level `benchmarks`.
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import machine  # noqa: E402
+from torch_pmpp import _conflicts, _devices, _intensity, _occupancy  # noqa: E402
+from torch_pmpp._devices import CAPABILITIES, DEVICES  # noqa: E402
+
 A100 = _devices.device_named("a100")
 SM_80 = CAPABILITIES[80]
 
@@ -228,7 +232,10 @@ def calculator_header() -> pathlib.Path | None:
     """cuda_occupancy.h of a CUDA 13 toolkit, or of the Python package of the runtime."""
     import sysconfig
 
-    folders = [pathlib.Path("/usr/local/cuda/include"), pathlib.Path(sysconfig.get_path("purelib"), "nvidia/cu13/include")]
+    folders = [
+        pathlib.Path("/usr/local/cuda/include"),
+        pathlib.Path(sysconfig.get_path("purelib"), "nvidia/cu13/include"),
+    ]
     for folder in folders:
         header = folder / "cuda_occupancy.h"
         # Versions before 13 do not know the capabilities from 11 on.
@@ -259,7 +266,9 @@ def test_occupancy_agrees_with_nvidias_own_calculator(tmp_path):
         f"{threads} {registers} {shared}"
         for c, threads, registers, shared in launches
     )
-    done = subprocess.run([tmp_path / "calculator"], input=lines, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [tmp_path / "calculator"], input=lines, capture_output=True, text=True, check=True, timeout=120
+    )
     answers = [int(line) for line in done.stdout.split()]
     assert len(answers) == len(launches)
     for (capability, threads, registers, shared), answer in zip(launches, answers, strict=True):
@@ -320,7 +329,9 @@ def test_turns_of_the_transposes_in_float32(algorithm, store, load):
 
 
 def test_conflicts_for_each_needed_turn():
-    found = {name: _conflicts.conflicts_per_turn(_conflicts.algorithm_pattern(name, 4)) for name in ("shared", "padded")}
+    found = {
+        name: _conflicts.conflicts_per_turn(_conflicts.algorithm_pattern(name, 4)) for name in ("shared", "padded")
+    }
     assert found == {"shared": 15.5, "padded": 0}
     assert _conflicts.conflicts_per_turn(_conflicts.algorithm_pattern("padded16", 4)) == 1
 
@@ -353,11 +364,11 @@ def test_patterns_are_those_of_the_kernels():
     """The tiles here are numbers of a header, which this compares; nothing else ties them to it."""
     text = (ROOT / "csrc/padded_transpose/config.hpp").read_text(encoding="utf-8")
     number = {name: int(value) for name, value in re.findall(r"inline constexpr int (k\w+) = (\d+);", text)}
-    assert _conflicts.TILE_ALGORITHMS == {
+    assert {
         "shared": (number["kTile"], 0),
         "padded": (number["kTile"], number["kPadding"]),
         "padded16": (number["kSmallTile"], number["kPadding"]),
-    }
+    } == _conflicts.TILE_ALGORITHMS
     assert number["kTileRows"] == _conflicts.TILE_ROWS
     body = re.search(r"aligned_tile\(int element_size, int level\) \{(.*?)\n\}", text, re.DOTALL)[1]
     shapes = [tuple(map(int, shape)) for shape in re.findall(r"TileShape\{(\d+), (\d+), (\d+)\}", body)]
@@ -400,7 +411,9 @@ def test_float32_peaks_follow_from_lanes_and_clock():
     """64 lanes a multiprocessor up to 8.0, 128 from then on, two operations a clock: within 4 % of the datasheet."""
     for device in DEVICES:
         lanes = 64 if device.capability.number <= 80 else 128
-        assert device.peaks["float32"] == pytest.approx(2 * lanes * device.sm_count * device.clock, rel=0.04), device.name
+        assert device.peaks["float32"] == pytest.approx(2 * lanes * device.sm_count * device.clock, rel=0.04), (
+            device.name
+        )
 
 
 @pytest.mark.parametrize(
