@@ -13,7 +13,7 @@ import torch
 from . import build_info
 from ._library import no_cuda_reason, source_tree
 from ._operators import OPERATORS, algorithms
-from ._output import Parser
+from ._output import Parser, print_json
 from ._text import Table
 
 DTYPES = (
@@ -58,7 +58,11 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--op", choices=OPERATORS, help="only this operator")
     listing.add_argument("--device", choices=("cpu", "cuda"), help="only this device (default: all that are there)")
     listing.add_argument("--dtype", choices=DTYPES, help="only this dtype")
-    commands.add_parser("info", help="show what the library was built for, what this machine has, and whether they fit")
+    listing.add_argument("--json", action="store_true", help="print one JSON object")
+    about = commands.add_parser(
+        "info", help="show what the library was built for, what this machine has, and whether they fit"
+    )
+    about.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
@@ -78,12 +82,13 @@ def _bench(arguments: Sequence[str]) -> int:
     return run.main(arguments)
 
 
-def _algorithms(op: str | None, device: str | None, dtype: str | None) -> int:
+def _algorithms(op: str | None, device: str | None, dtype: str | None, as_json: bool) -> int:
     no_cuda = no_cuda_reason()
     if device == "cuda" and no_cuda is not None:
         print(f"python -m torch_pmpp algorithms: {no_cuda}", file=sys.stderr)
         return 1
     devices = [device] if device else ["cpu"] + (["cuda"] if no_cuda is None else [])
+    found = []
     table = Table(
         "Algorithms, each step of the ladder one idea more than the last", ("operator", "device", "dtype", "algorithms")
     )
@@ -91,8 +96,12 @@ def _algorithms(op: str | None, device: str | None, dtype: str | None) -> int:
         for each_device in devices:
             for each_dtype in [dtype] if dtype else DTYPES:
                 names = algorithms(each_op, each_device, getattr(torch, each_dtype))
+                found.append({"op": each_op, "device": each_device, "dtype": each_dtype, "algorithms": names})
                 table.add(each_op, each_device, each_dtype, ", ".join(["auto", *names]) if names else "none")
-    table.print()
+    if as_json:
+        print_json({"algorithms": found})
+    else:
+        table.print()
     return 0
 
 
@@ -113,8 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.command == "info":
         from . import _info
 
-        return _info.show(build_info)
-    return _algorithms(parsed.op, parsed.device, parsed.dtype)
+        return _info.show(build_info, as_json=parsed.json)
+    return _algorithms(parsed.op, parsed.device, parsed.dtype, parsed.json)
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def main(arguments: Sequence[str]) -> int:
             [tool, "--dump-resource-usage", library], capture_output=True, text=True, check=False, timeout=300
         )
         kernels = parse_usage(done.stdout)
-        reason = "" if kernels else "cuobjdump found no kernel in the library"
+        reason = "" if kernels else "the library has no CUDA kernels"
     Path(output).write_text(render(kernels, reason), encoding="utf-8")
     return 0
 
@@ -198,17 +198,9 @@ _TRANSPOSE_TYPES = {
 _TILES = {"shared": ("32", "0"), "padded": ("32", "1"), "padded16": ("16", "1"), "strided": ("32", "1")}
 
 
-def _narrowed(kernels: list[Kernel], *conditions: bool | list[bool]) -> list[Kernel]:
-    """The kernels for which a condition holds, unless it holds for none: it then says nothing about them."""
-    for condition in conditions:
-        assert isinstance(condition, list)
-        chosen = [kernel for kernel, holds in zip(kernels, condition, strict=True) if holds]
-        kernels = chosen or kernels
-    return kernels
-
-
-def _numbers(argument: str) -> list[int]:
-    return [int(number) for number in re.findall(r"-?\d+", argument.partition("{")[2])]
+def _narrowed(kernels: list[Kernel], condition: Sequence[bool]) -> list[Kernel]:
+    """The kernels for which the condition holds, unless it holds for none: it then says nothing about them."""
+    return [kernel for kernel, holds in zip(kernels, condition, strict=True) if holds] or kernels
 
 
 def matmul_kernels(
@@ -217,26 +209,21 @@ def matmul_kernels(
     """The kernels that a plan of `torch.ops.pmpp._plan_on` may run: one, or more where the plan does not tell them
     apart."""
     found = [
-        kernel
-        for kernel in table.kernels
-        if kernel.arch == arch
-        and kernel.base == f"tiled_matmul_{algorithm}_kernel"
-        and _MATMUL_TYPES[dtype] in kernel.arguments
+        kernel for kernel in table.kernels if kernel.arch == arch and kernel.base == f"tiled_matmul_{algorithm}_kernel"
     ]
-    # Tiles that are template arguments begin with their m and n; their number of stages follows somewhere.
-    tile = [plan["tile_m"], plan["tile_n"]]
-    found = _narrowed(found, [any(_numbers(each)[:2] == tile for each in kernel.arguments) for kernel in found])
-    found = _narrowed(
-        found, [any(plan["stages"] in _numbers(each)[2:] for each in kernel.arguments) for kernel in found]
-    )
-    # mma, wgmma: which row of the table of tiles, and how each operand lies.
-    if algorithm == "wgmma":
-        wanted = [str(plan["config"]), str(layout[0] == "T").lower(), str(layout[1] == "N").lower()]
-        return _narrowed(found, [kernel.arguments[1:4] == wanted for kernel in found])
+    # Kernels are templates of the dtype, but for those that serve a single one.
+    if any(kernel.arguments[0] in _MATMUL_TYPES.values() for kernel in found):
+        found = [kernel for kernel in found if kernel.arguments[0] == _MATMUL_TYPES[dtype]]
+        rest = 1
+    else:
+        rest = 0
+    # Then, where there is one, the row of their table of tiles, and how each operand lies.
+    found = _narrowed(found, [kernel.arguments[rest : rest + 1] == [str(plan["config"])] for kernel in found])
     if algorithm == "mma":
-        wanted = [str(plan["config"]), str(layout[0] == "N").lower(), str(layout[1] == "T").lower()]
-        return _narrowed(found, [kernel.arguments[1:4] == wanted for kernel in found])
-    return found
+        order = [str(layout[0] == "N").lower(), str(layout[1] == "T").lower()]  # whether k runs fastest
+    else:
+        order = [str(layout[0] == "T").lower(), str(layout[1] == "N").lower()]  # whether m or n does
+    return _narrowed(found, [kernel.arguments[rest + 1 : rest + 3] == order for kernel in found])
 
 
 def transpose_kernels(

@@ -42,8 +42,9 @@ def test_every_gpu_gets_every_step_that_it_can_run(gpu, dtype):
     names = [step.algorithm for step in found.steps]
     assert names[:3] == ["naive", "tiled", "tiled_dynamic"]
     tensor = device.capability.number >= 80 and dtype == "bfloat16"
-    assert ("mma" in names) == tensor
-    assert ("wgmma" in names) == (tensor and device.capability.number == 90)
+    if dtype == "bfloat16":
+        assert ("mma" in names) == tensor
+        assert ("wgmma" in names) == (tensor and device.capability.number == 90)
     assert sum(step.chosen for step in found.steps) == 1
     for step in found.steps:
         assert step.occupancy.blocks > 0, (step.algorithm, step.occupancy)
@@ -295,11 +296,16 @@ def test_plans_find_their_kernels():
                 "padded_transpose_aligned_kernel<unsigned int, 256, 256, 256>",
                 "padded_transpose_aligned_kernel<unsigned int, 128, 128, 64>",
                 "padded_transpose_staged_kernel<128, 256, 512, 0>",
+                "tiled_matmul_emulated_kernel<0, false, true>",
+                "tiled_matmul_emulated_kernel<1, false, true>",
+                "tiled_matmul_simt_kernel<float, 1, (pmpp::matmul::SimtOrder)0, (pmpp::matmul::SimtOrder)1>",
+                "tiled_matmul_simt_kernel<float, 1, (pmpp::matmul::SimtOrder)1, (pmpp::matmul::SimtOrder)1>",
+                "tiled_matmul_simt_kernel<float, 2, (pmpp::matmul::SimtOrder)1, (pmpp::matmul::SimtOrder)1>",
             )
         )
     )
     table = _kernels.KernelTable(kernels, "")
-    plan = {"tile_m": 128, "tile_n": 128, "stages": 4, "config": 1, "splits": 1, "cluster": 1}
+    plan = {"config": 1}
 
     def product(algorithm, dtype="bfloat16", layout="NN"):
         return [k.registers for k in _kernels.matmul_kernels(table, "90a", algorithm, dtype, layout, plan)]
@@ -311,6 +317,8 @@ def test_plans_find_their_kernels():
     assert product("wgmma") == [6]
     assert product("wgmma", layout="NT") == [7]
     assert product("wgmma", "float16") == []
+    assert product("emulated", "float32") == [14]
+    assert product("simt", "float32") == [15, 16]  # its orders say more than a layout
 
     def transpose(algorithm, method="", size=4, **facts):
         return [k.registers for k in _kernels.transpose_kernels(table, "90a", algorithm, method, size, facts)]
@@ -549,6 +557,16 @@ def test_conflicts_draws_the_banks(tmp_path, capsys):
     found = as_json(capsys, "conflicts", "--width", "32")
     assert (found["load"]["wavefronts_per_request"], found["conflicts_per_turn"]) == (32, 15.5)
     assert as_json(capsys, "conflicts", "--width", "32", "--swizzle")["conflicts_per_turn"] == 0
+
+
+def test_algorithms_and_info_as_json(capsys):
+    found = as_json(capsys, "algorithms", "--op", "tiled_matmul", "--device", "cpu", "--dtype", "float32")
+    names = torch_pmpp.algorithms("tiled_matmul", "cpu", torch.float32)
+    assert found == {"algorithms": [{"op": "tiled_matmul", "device": "cpu", "dtype": "float32", "algorithms": names}]}
+    main(["info", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["library"]["version"] == torch_pmpp.__version__
+    assert told["machine"]["PyTorch"] == torch.__version__
 
 
 # ---- wrong arguments
