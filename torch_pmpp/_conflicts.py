@@ -208,7 +208,7 @@ def text_grid(request: Request) -> str:
     """One line a turn, one column a bank; the lane that is served, with a + if others ask for the same word."""
 
     def cell(lanes: tuple[int, ...]) -> str:
-        return "  ." if not lanes else f"{lanes[0]:2d}{'+' if len(lanes) > 1 else ' '}".rjust(3)
+        return (f"{lanes[0]}{'+' if len(lanes) > 1 else ''}" if lanes else ".").rjust(3)
 
     lines = ["bank" + "".join(f"{bank:3d}" for bank in range(BANKS))]
     lines += [f"{turn:3d} " + "".join(cell(lanes) for lanes in banks) for turn, banks in enumerate(request.turns)]

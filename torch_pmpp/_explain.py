@@ -260,11 +260,12 @@ def _transpose_step(
     if method in ("", "aligned"):
         lanes = 16 if algorithm == "padded16" else 32
         sectors = _intensity.transpose_sectors(algorithm, m, n, size, lanes)
-        for name, count in (("reads", sectors.read), ("writes", sectors.written)):
-            if count >= 1.5 * sectors.ideal:
-                reasons.append(
-                    f"a warp's access {name} {count} sectors of 32 bytes where its bytes fill {sectors.ideal}"
-                )
+        for name, count, ideal in (
+            ("reads", sectors.read, sectors.read_ideal),
+            ("writes", sectors.written, sectors.written_ideal),
+        ):
+            if count >= 1.5 * ideal:
+                reasons.append(f"a warp's access {name} {count} sectors of 32 bytes where its bytes fill {ideal}")
     shared: dict[str, _conflicts.Summary] = {}
     if algorithm in _conflicts.TILE_ALGORITHMS or method == "aligned":
         pattern = _conflicts.algorithm_pattern(algorithm, size, min(facts["level"], 1))
@@ -723,18 +724,19 @@ def _print_matmul(explanation: Explanation, rows: Sequence[TileRow]) -> None:
 
 
 def _print_transpose(explanation: Explanation) -> None:
-    columns = ("sectors read", "sectors written", "ideal", "turns to store", "turns to load", "ideal turns")
+    columns = ("sectors read", "sectors written", "turns to store", "turns to load")
     table = Table(
-        f"Accesses of one warp; {_size(explanation.steps[0].figures['bytes'])} are read and written",
+        f"Accesses of one warp, and what they need at least; {_size(explanation.steps[0].figures['bytes'])} are moved",
         ("algorithm", "method", *columns),
         frozenset(columns),
     )
     for step in explanation.steps:
         sectors, shared = step.figures["sectors"], step.figures["shared"]
-        seen = ["-"] * 3 if sectors is None else [str(sectors[name]) for name in ("read", "written", "ideal")]
-        turns = [f"{shared[name]['per_request']:.3g}" for name in shared] or ["-", "-"]
-        ideal = f"{shared['store']['ideal'] / shared['store']['requests']:.3g}" if shared else "-"
-        table.add(_mark(step), step.figures["method"] or "-", *seen, *turns, ideal)
+        seen = ["-"] * 2
+        if sectors is not None:
+            seen = [f"{sectors[name]} ({sectors[f'{name}_ideal']})" for name in ("read", "written")]
+        turns = [f"{each['per_request']:.3g} ({each['ideal'] / each['requests']:.3g})" for each in shared.values()]
+        table.add(_mark(step), step.figures["method"] or "-", *seen, *(turns or ["-", "-"]))
     table.print()
 
 

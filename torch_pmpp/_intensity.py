@@ -100,25 +100,32 @@ def sectors(addresses: list[int], size: int) -> int:
 
 @dataclass(frozen=True)
 class Sectors:
-    """Sectors of a warp's access, and those that its bytes would fill."""
+    """Sectors of a warp's read and write, and those that the bytes of its active lanes would fill."""
 
     read: int
     written: int
-    ideal: int
+    read_ideal: int
+    written_ideal: int
 
 
 def transpose_sectors(algorithm: str, m: int, n: int, size: int, width: int = 32) -> Sectors:
-    """Sectors of one warp's read and write of a contiguous m x n matrix, in the middle of it.
+    """Sectors of the first warp's read and write in the transpose of a contiguous m x n matrix.
 
     naive: 32 lanes along a source row write to 32 destination rows. Tiles: `width` lanes along a row on both sides;
     with 16 a warp spans two rows. vectorized: 16 bytes a lane, runs of at least 128 bytes both ways.
     """
     if algorithm == "vectorized":
-        return Sectors(16, 16, 16)
+        return Sectors(16, 16, 16, 16)
     lanes = [(lane % width, lane // width) for lane in range(32)]
-    read = sectors([(y * n + x) * size for x, y in lanes], size)
+    source = [(x, y) for x, y in lanes if x < n and y < m]
+    read = [(y * n + x) * size for x, y in source]
     if algorithm == "naive":
-        written = sectors([(x * m + y) * size for x, y in lanes], size)
+        written = [(x * m + y) * size for x, y in source]
     else:
-        written = sectors([(y * m + x) * size for x, y in lanes], size)
-    return Sectors(read, written, ceil_div(32 * size, SECTOR))
+        written = [(y * m + x) * size for x, y in lanes if x < m and y < n]
+    return Sectors(
+        sectors(read, size),
+        sectors(written, size),
+        ceil_div(len(read) * size, SECTOR),
+        ceil_div(len(written) * size, SECTOR),
+    )

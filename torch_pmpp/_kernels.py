@@ -156,7 +156,7 @@ class KernelTable:
         if family:
             return family[-1], ""
         nearest = min(archs, key=lambda arch: abs(_number(arch) - capability))
-        return nearest, f"registers are those of the image for sm_{nearest}: the binary has none for sm_{capability}"
+        return nearest, f"those of the image for sm_{nearest}, since the binary has none for sm_{capability}"
 
 
 def _number(arch: str) -> int:

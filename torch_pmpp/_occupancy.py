@@ -222,9 +222,8 @@ def run(arguments: Sequence[str]) -> int:
         mark = " <" if resource in found.limiters else ""
         limits.add(resource, *block_words[resource], ("no limit" if allowed is None else str(allowed)) + mark)
     limits.print()
-    print(
-        f"{found.blocks} blocks, {found.threads:,} threads, {found.fraction:.0%} occupancy; limited by: {found.limiter}"
-    )
+    blocks = "1 block" if found.blocks == 1 else f"{found.blocks} blocks"
+    print(f"{blocks}, {found.threads:,} threads, {found.fraction:.0%} occupancy; limited by: {found.limiter}")
     if by_thread is not None:
         print(
             f"Shared memory: {by_thread.bytes_per_thread:.0f} B a thread, of {by_thread.for_full_occupancy:.0f} B for "

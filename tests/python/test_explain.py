@@ -171,7 +171,7 @@ def test_explain_as_json(capsys):
     assert [row["width"] for row in found["tiles"]] == [1, 8, 16, 32, 64, 128]
     moved = as_json(capsys, "explain", "transpose", "512", "512", "--gpu", "h200", "--algorithm", "shared")
     assert moved["steps"][0]["shared"]["load"]["per_request"] == 32
-    assert moved["steps"][0]["sectors"] == {"read": 4, "written": 4, "ideal": 4}
+    assert moved["steps"][0]["sectors"] == {"read": 4, "written": 4, "read_ideal": 4, "written_ideal": 4}
 
 
 def test_explain_follows_auto_and_asked_tiles(capsys):

@@ -143,17 +143,25 @@ def test_ridge_is_where_both_roofs_meet():
 @pytest.mark.parametrize(
     ("algorithm", "size", "width", "expected"),
     [
-        ("naive", 4, 32, (4, 32, 4)),
-        ("naive", 1, 32, (1, 32, 1)),
-        ("padded", 4, 32, (4, 4, 4)),
-        ("padded16", 4, 16, (4, 4, 4)),
-        ("padded16", 1, 16, (2, 2, 1)),
-        ("vectorized", 2, 32, (16, 16, 16)),
+        ("naive", 4, 32, (4, 32, 4, 4)),
+        ("naive", 1, 32, (1, 32, 1, 1)),
+        ("padded", 4, 32, (4, 4, 4, 4)),
+        ("padded16", 4, 16, (4, 4, 4, 4)),
+        ("padded16", 1, 16, (2, 2, 1, 1)),
+        ("vectorized", 2, 32, (16, 16, 16, 16)),
     ],
 )
 def test_sectors_of_a_transposes_accesses(algorithm, size, width, expected):
     found = _intensity.transpose_sectors(algorithm, 4096, 4096, size, width)
-    assert (found.read, found.written, found.ideal) == expected
+    assert (found.read, found.written, found.read_ideal, found.written_ideal) == expected
+
+
+def test_lanes_outside_the_matrix_touch_nothing():
+    """Three columns: a warp of naive has three active lanes, one of padded reads three and writes a run."""
+    naive = _intensity.transpose_sectors("naive", 4096, 3, 4)
+    assert (naive.read, naive.written, naive.read_ideal, naive.written_ideal) == (1, 3, 1, 1)
+    padded = _intensity.transpose_sectors("padded", 4096, 3, 4)
+    assert (padded.read, padded.written, padded.read_ideal, padded.written_ideal) == (1, 4, 1, 4)
 
 
 def test_rows_off_a_sector_boundary_cost_one_more():
