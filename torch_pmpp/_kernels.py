@@ -247,10 +247,13 @@ def transpose_kernels(
     ]
     if rest:
         return [kernel for kernel in found if kernel.arguments[1:] == rest]
-    threads = str(plan["block_x"])
-    shape = [str(plan["tile_n"] * size), str(plan["tile_m"] * size)]
-    found = _narrowed(found, [all(each in kernel.arguments for each in shape) for kernel in found])
-    return _narrowed(found, [threads in kernel.arguments for kernel in found])
+    # Tiles: bytes along a source row and along a destination row, threads, and last the halo, where there is one.
+    shape = [str(plan["tile_n"] * size), str(plan["tile_m"] * size), str(plan["block_x"])]
+    first = 0 if method == "staged" else 1
+    found = _narrowed(found, [kernel.arguments[first : first + 3] == shape for kernel in found])
+    # Strips of few columns: whether the destination lies on boundaries.
+    last = ["true", "false"][plan["halo"] > 0] if method == "narrow source" else str(plan["halo"])
+    return _narrowed(found, [kernel.arguments[-1] == last for kernel in found])
 
 
 if __name__ == "__main__":
