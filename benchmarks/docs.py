@@ -2,7 +2,7 @@
 
 A page holds blocks between two comments. The first says what stands there, the second is `<!-- end -->`:
 
-    <!-- code: csrc/tiled_matmul/naive.cuh | first words of the first line | first words of the last line -->
+    <!-- code: csrc/tiled_matmul/naive.cuh | words of the first line | words of the last line +1 -->
     <!-- steps: tiled_matmul float32 4096 naive tiled -->
     <!-- turns: shared padded -->
     <!-- tiles: 1 16 32 -->
@@ -40,7 +40,8 @@ class BrokenPage(ValueError):
 
 def excerpt(root: Path, path: str, first: str, last: str) -> tuple[int, int, list[str]]:
     """Numbers of the first and the last line (from 1), and the lines: from the one that contains `first`, which must be
-    the only one, to the next that contains `last`."""
+    the only one, to the next that contains `last`, and with `last +2` two more."""
+    last, _, more = last.partition(" +")
     try:
         lines = (root / path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -50,7 +51,8 @@ def excerpt(root: Path, path: str, first: str, last: str) -> tuple[int, int, lis
         raise BrokenPage(f"{path} has {len(starts)} lines with {first!r}, expected one")
     for number in range(starts[0], len(lines)):
         if last in lines[number]:
-            return starts[0] + 1, number + 1, lines[starts[0] : number + 1]
+            end = number + 1 + int(more or 0)
+            return starts[0] + 1, end, lines[starts[0] : end]
     raise BrokenPage(f"{path} has no line with {last!r} after {first!r}")
 
 
@@ -63,8 +65,11 @@ def code_block(argument: str, root: Path = ROOT) -> list[str]:
     # Lines of the preprocessor always start at the margin.
     inner = [line for line in lines if line.strip() and not line.startswith("#")]
     margin = min(len(line) - len(line.lstrip()) for line in inner)
+    words, anchor = (
+        (f"line {first}", f"L{first}") if first == last else (f"lines {first} to {last}", f"L{first}-L{last}")
+    )
     return [
-        f"[`{parts[0]}`, lines {first} to {last}](../{parts[0]}#L{first}-L{last})",
+        f"[`{parts[0]}`, {words}](../{parts[0]}#{anchor})",
         "",
         "```cpp",
         *(line if line.startswith("#") else line[margin:] for line in lines),

@@ -52,9 +52,9 @@ def test_links_lead_to_files_and_lines(page):
         path = (page.parent / target).resolve()
         # The plot of the measured ladder is drawn with matplotlib, as those of the results are.
         assert path.is_file(), link
-        if lines := re.fullmatch(r"L(\d+)-L(\d+)", anchor):
+        if lines := re.fullmatch(r"L(\d+)(?:-L(\d+))?", anchor):
             count = len(path.read_text(encoding="utf-8").splitlines())
-            assert 1 <= int(lines[1]) <= int(lines[2]) <= count, link
+            assert 1 <= int(lines[1]) <= int(lines[2] or lines[1]) <= count, link
         elif anchor:
             headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}, link
@@ -101,6 +101,8 @@ def test_excerpt_follows_its_lines(tmp_path):
     ]
     (tmp_path / "a.cpp").write_text("added\nzero\n  one {\n  }\n", encoding="utf-8")
     assert docs.code_block("a.cpp | one { | }", tmp_path)[0] == "[`a.cpp`, lines 3 to 4](../a.cpp#L3-L4)"
+    assert docs.code_block("a.cpp | one { | one", tmp_path)[0] == "[`a.cpp`, line 3](../a.cpp#L3)"
+    assert docs.code_block("a.cpp | added | added +1", tmp_path)[0] == "[`a.cpp`, lines 1 to 2](../a.cpp#L1-L2)"
 
 
 @pytest.mark.parametrize(
