@@ -41,7 +41,8 @@ class BrokenPage(ValueError):
 def excerpt(root: Path, path: str, first: str, last: str) -> tuple[int, int, list[str]]:
     """Numbers of the first and the last line (from 1), and the lines: from the one that contains `first`, which must be
     the only one, to the next that contains `last`, and with `last +2` two more."""
-    last, _, more = last.partition(" +")
+    further = re.fullmatch(r"(.*) \+(\d+)", last)
+    last, more = (further[1], int(further[2])) if further else (last, 0)
     try:
         lines = (root / path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -51,7 +52,7 @@ def excerpt(root: Path, path: str, first: str, last: str) -> tuple[int, int, lis
         raise BrokenPage(f"{path} has {len(starts)} lines with {first!r}, expected one")
     for number in range(starts[0], len(lines)):
         if last in lines[number]:
-            end = number + 1 + int(more or 0)
+            end = number + 1 + more
             return starts[0] + 1, end, lines[starts[0] : end]
     raise BrokenPage(f"{path} has no line with {last!r} after {first!r}")
 
