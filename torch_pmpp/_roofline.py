@@ -306,7 +306,9 @@ def parser() -> argparse.ArgumentParser:
         description="The roofs of a GPU and the measured points of a results file, as a table, SVG and PNG.",
     )
     result.add_argument(
-        "--gpu", metavar="NAME", help=f"{', '.join(device.name for device in DEVICES)} (default: that of the results)"
+        "--gpu",
+        metavar="NAME",
+        help=f"{', '.join(device.name for device in DEVICES)} (default: that of the results, else h200)",
     )
     result.add_argument(
         "--results",

@@ -174,7 +174,7 @@ def test_sdist_holds_everything_that_a_build_needs(sources, tmp_path):
         "LICENSE",
         ".ci/environment",
     }
-    for folder in ("csrc", "ops", "registration", "torch_pmpp", "tests", "benchmarks"):
+    for folder in ("csrc", "ops", "registration", "torch_pmpp", "tests", "benchmarks", "docs"):
         wanted |= {str(file.relative_to(sources)) for file in (sources / folder).rglob("*") if file.is_file()}
     wanted = {name for name in wanted if "__pycache__" not in name and not name.endswith(".pyc")}
     assert wanted <= names, sorted(wanted - names)

@@ -34,7 +34,7 @@ def test_naive_float32_product_does_a_quarter_of_an_operation_a_byte():
 
 @pytest.mark.parametrize(("width", "expected"), [(16, 4), (32, 8)])
 def test_tiles_multiply_the_intensity_by_their_width(width, expected):
-    """Section 5.3: each element of a tile is read once for `width` products."""
+    """Section 5.4: each element of a tile is read once for `width` products."""
     assert _intensity.inner_intensity(width, width, 4) == expected
 
 
@@ -61,12 +61,12 @@ def test_whole_product_approaches_the_intensity_of_its_loop():
 
 
 def test_shared_memory_of_a_thread_for_full_occupancy():
-    """Section 5.5: 164 KB for 2,048 threads are 82 B."""
+    """Section 5.6: 164 KB for 2,048 threads are 82 B."""
     assert _occupancy.shared_per_thread(SM_80, 256, 32 * 1024).for_full_occupancy == 82
 
 
 def test_block_with_32_kb_by_dividing_and_by_whole_blocks():
-    """Section 5.5: 132 B a thread (32 KB, and the 1 KB that the system reserves) allow 1,272 threads, 62 %.
+    """Section 5.6: 132 B a thread (32 KB, and the 1 KB that the system reserves) allow 1,272 threads, 62 %.
 
     A block comes whole or not at all: four of 33 KB fit in 164, 1,024 threads, 50 %.
     """
@@ -80,7 +80,7 @@ def test_block_with_32_kb_by_dividing_and_by_whole_blocks():
 
 
 def test_tiles_of_16_are_not_limited_by_shared_memory():
-    """Section 5.5: 8 B a thread, so that threads or registers are the limit."""
+    """Section 5.6: 8 B a thread, so that threads or registers are the limit."""
     shared = 2 * 16 * 16 * 4
     assert shared / 256 == 8
     found = _occupancy.occupancy(SM_80, 256, registers=32, static_shared=shared)
