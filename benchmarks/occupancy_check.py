@@ -72,6 +72,7 @@ class Driver:
     def __init__(self) -> None:
         torch.zeros(1, device="cuda")  # makes PyTorch's context the current one
         self.library = ctypes.CDLL("libcuda.so.1")
+        self.images: list[bytes] = []  # a kernel may be read from its image only when it is first asked for
 
     def __call__(self, name: str, *arguments: object) -> None:
         code = getattr(self.library, name)(*arguments)
@@ -81,6 +82,7 @@ class Driver:
     def functions(self, image: bytes) -> list[ctypes.c_void_p]:
         """All kernels of an image, which stays loaded."""
         module, count = ctypes.c_void_p(), ctypes.c_uint()
+        self.images.append(image)
         self("cuModuleLoadData", ctypes.byref(module), image)
         self("cuModuleGetFunctionCount", ctypes.byref(count), module)
         found = (ctypes.c_void_p * count.value)()

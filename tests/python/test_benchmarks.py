@@ -31,6 +31,7 @@ from benchmarks import (  # noqa: E402
     run,
     timing,
 )
+from torch_pmpp import _devices, _kernels, _occupancy  # noqa: E402
 
 HEADER = {
     "gpu": "NVIDIA H200",
@@ -921,6 +922,44 @@ def test_images_are_found_one_after_the_other():
     first, second = fat_image(b"x" * 24), fat_image(b"y" * 13)
     assert list(occupancy_check.images(first + b"\0" * 16 + second + b"\0" * 3)) == [first, second]
     assert list(occupancy_check.images(b"")) == []
+
+
+class CalculatorOfTheDriver:
+    """Answers as the driver would for one kernel; `wrong_threads` is a block size that it reckons otherwise."""
+
+    def __init__(self, wrong_threads=0):
+        self.wrong_threads = wrong_threads
+
+    def __call__(self, name, *arguments):
+        assert name == "cuFuncSetAttribute"
+
+    def name(self, function):
+        return "_ZN4pmpp6matmul25tiled_matmul_tiled_kernelIfEEvNS0_9ArgumentsIT_EE"
+
+    def attribute(self, function, which):
+        return {0: 256, 1: 2048, 4: 29}[which]
+
+    def blocks(self, function, threads, dynamic):
+        found = _occupancy.occupancy(_devices.CAPABILITIES[90], threads, 29, 2048, dynamic).blocks
+        return found + 1 if threads == self.wrong_threads else found
+
+
+def test_occupancy_of_a_kernel_is_compared_at_every_block_size_that_it_takes(monkeypatch):
+    capability = _devices.CAPABILITIES[90]
+    count, differing = occupancy_check.compare(CalculatorOfTheDriver(), None, capability)
+    sizes = [threads for threads in occupancy_check.BLOCKS if threads <= 256]
+    assert (count, differing) == (len(sizes) * (len(occupancy_check.DYNAMIC) + 1), [])
+    _, differing = occupancy_check.compare(CalculatorOfTheDriver(wrong_threads=96), None, capability)
+    assert len(differing) == len(occupancy_check.DYNAMIC) + 1
+    assert differing[0].startswith("tiled_matmul_tiled_kernel<float>: 96 threads, 29 registers, 2048 + 0 bytes: ")
+
+    def resources(registers):
+        kernel = _kernels.Kernel("90a", "tiled_matmul_tiled_kernel<float>", registers, 0, 2048, 704)
+        monkeypatch.setattr(occupancy_check, "read_kernels", lambda _: _kernels.KernelTable((kernel,), ""))
+        return occupancy_check.compare_resources(CalculatorOfTheDriver(), [None], capability)
+
+    assert resources(29) == []
+    assert len(resources(30)) == 1
 
 
 def test_sections_are_read_by_name():
