@@ -23,7 +23,7 @@ from . import _conflicts, _intensity
 from ._devices import DEVICES, Device, device_called, device_named, peak_flops
 from ._kernels import Kernel, KernelTable, matmul_kernels, read_kernels, transpose_kernels
 from ._library import PACKAGE, no_cuda_reason
-from ._occupancy import Occupancy, Waves, occupancy, waves
+from ._occupancy import Occupancy, Waves, occupancy, registers_allowed, waves
 from ._operators import padded_transpose, tiled_matmul
 from ._output import Parser, at_least, print_json
 from ._text import Table, duration
@@ -627,14 +627,22 @@ def _mark(step: Step) -> str:
 
 
 def _print_kernels(explanation: Explanation) -> None:
-    columns = ("registers", "stack", "static shared", "constant bank 0")
-    table = Table("What ptxas reported for their kernels", ("kernel", "image", *columns), frozenset(columns))
-    for kernel in {kernel: None for step in explanation.steps for kernel in step.kernels}:
+    columns = ("registers", "of at most", "stack", "static shared", "constant bank 0")
+    table = Table(
+        "What ptxas reported for their kernels, beside the registers that a block of so many threads allows",
+        ("kernel", "image", *columns),
+        frozenset(columns),
+    )
+    blocks = {
+        kernel: step.facts["block_x"] * step.facts["block_y"] for step in explanation.steps for kernel in step.kernels
+    }
+    for kernel, threads in blocks.items():
         name = kernel.name.replace("pmpp::transposition::", "").replace("pmpp::matmul::", "").replace("pmpp::", "")
         table.add(
             name,
             f"sm_{kernel.arch}",
             str(kernel.registers),
+            str(registers_allowed(explanation.device.capability, threads)),
             f"{kernel.stack_bytes} B",
             f"{kernel.static_shared_bytes:,} B",
             f"{kernel.constant_bytes} B",

@@ -99,6 +99,13 @@ def occupancy(
     )
 
 
+def registers_allowed(capability: Capability, threads: int) -> int:
+    """Registers of a thread with which a block of this many still fits: what its launch bounds hold ptxas to."""
+    warps = round_up(-(-threads // capability.warp), capability.partitions)
+    by_warp = capability.registers // warps // capability.register_unit * capability.register_unit
+    return min(by_warp // capability.warp, capability.registers_per_thread)
+
+
 @dataclass(frozen=True)
 class SharedPerThread:
     """The textbook's reckoning with shared memory a thread, and what whole blocks make of it."""

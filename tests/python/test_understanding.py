@@ -183,6 +183,15 @@ def test_occupancy_names_what_does_not_fit():
         _occupancy.occupancy(SM_80, 0)
 
 
+@pytest.mark.parametrize(("threads", "expected"), [(32, 255), (256, 255), (384, 168), (512, 128), (1024, 64)])
+def test_registers_that_a_block_allows(threads, expected):
+    """384 threads are those of wgmma, for which ptxas reports just these 168."""
+    capability = CAPABILITIES[90]
+    assert _occupancy.registers_allowed(capability, threads) == expected
+    assert _occupancy.occupancy(capability, threads, expected).blocks >= 1
+    assert _occupancy.occupancy(capability, threads, expected + 1).blocks == 0
+
+
 def test_largest_block_of_shared_memory_fits_once():
     for capability in CAPABILITIES.values():
         found = _occupancy.occupancy(capability, 128, dynamic_shared=capability.shared_opt_in)
