@@ -93,7 +93,7 @@ CUDA_TRANSPOSE_GROUPS: dict[str, tuple[tuple[int, int], ...]] = {
 }
 
 # The classic kernels and what follows them, each one idea more than the last.
-MATMUL_LADDER = {"cuda": ("naive", "tiled", "tiled_dynamic"), "cpu": ("naive", "blocked")}
+MATMUL_LADDER = {"cuda": ("naive", "tiled", "tiled_dynamic", "simt"), "cpu": ("naive", "blocked")}
 # Steps that only 16-bit floats have.
 HALF_LADDER = {"cuda": ("mma", "wgmma"), "cpu": ()}
 TRANSPOSE_LADDER = {"cuda": ("naive", "shared", "padded", "padded16", "vectorized"), "cpu": ("naive", "blocked")}

@@ -1,5 +1,6 @@
 #include "ops/tiled_matmul.h"
 
+#include <ATen/Context.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -81,6 +82,15 @@ matmul::Algorithm check_algorithm(c10::string_view name) {
   return *algorithm;
 }
 
+// What PyTorch lets cuBLAS do with float32, whichever of its two interfaces has set it: allow_tf32 and
+// set_float32_matmul_precision write here too. at::Context::allowTF32CuBLAS() raises where both have been used.
+matmul::Float32Precision float32_precision(const DeviceFacts& device) {
+  if (!device.is_cuda || at::NoTF32Guard::should_disable_tf32()) return matmul::Float32Precision::kIeee;
+  const at::Float32Precision precision =
+      at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL);
+  return precision == at::Float32Precision::TF32 ? matmul::Float32Precision::kTf32 : matmul::Float32Precision::kIeee;
+}
+
 std::int64_t batch_stride(const at::Tensor& x) { return x.dim() == 3 ? x.stride(0) : 0; }
 
 // c as if it had been expanded to the result: a dimension that it lacks, or of size 1, has stride 0.
@@ -96,7 +106,9 @@ matmul::Operand expanded(const at::Tensor& c) {
 MatmulCall make_matmul_call(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
                             c10::string_view algorithm, const Addend& addend) {
   MatmulCall call;
+  const DeviceFacts facts = backend.facts(a.device());
   call.problem.dtype = check_dtypes(a, b);
+  if (call.problem.dtype == DType::kFloat32) call.problem.precision = float32_precision(facts);
   call.problem.batch = a.dim() == 3 ? a.size(0) : 1;
   call.problem.m = a.size(-2);
   call.problem.n = b.size(-1);
@@ -110,7 +122,6 @@ MatmulCall make_matmul_call(const MatmulBackend& backend, const at::Tensor& a, c
     call.problem.beta = addend.beta;
   }
   call.asked = check_algorithm(algorithm);
-  const DeviceFacts facts = backend.facts(a.device());
   const std::optional<matmul::Plan> plan = matmul::select(call.problem, facts, call.asked);
   if (!plan.has_value()) {
     throw_unavailable_algorithm(kOp, matmul::algorithm_name(call.asked), a.scalar_type(), a.device(),
@@ -217,8 +228,9 @@ namespace {
 
 // alpha * (a @ b) + beta * c of matrices or batches of them; a dimension of size 1 is repeated along the batch and, in
 // c, along rows and columns.
-matmul::Problem batched_problem(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& c,
-                                const at::Scalar& alpha, const at::Scalar& beta, const at::Tensor& out) {
+matmul::Problem batched_problem(const DeviceFacts& device, const at::Tensor& a, const at::Tensor& b,
+                                const std::optional<at::Tensor>& c, const at::Scalar& alpha, const at::Scalar& beta,
+                                const at::Tensor& out) {
   TORCH_CHECK(a.dim() == 3 && b.dim() == 3 && out.dim() == 3, kOp, ": expected batches of matrices");
   check_same_device(kOp, {"a", a}, {"b", b});
   const std::array<std::int64_t, 3> shape = {out.size(0), a.size(1), b.size(2)};
@@ -234,6 +246,7 @@ matmul::Problem batched_problem(const at::Tensor& a, const at::Tensor& b, const 
   };
   matmul::Problem problem;
   problem.dtype = check_dtypes(a, b);
+  if (problem.dtype == DType::kFloat32) problem.precision = float32_precision(device);
   problem.batch = shape[0];
   problem.m = shape[1];
   problem.n = shape[2];
@@ -252,8 +265,9 @@ matmul::Problem batched_problem(const at::Tensor& a, const at::Tensor& b, const 
 std::vector<std::string> tiled_matmul_plans(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
                                             c10::string_view algorithm, const at::Tensor& out) {
   std::vector<std::string> lines;
-  const matmul::Problem problem = batched_problem(a, b, std::nullopt, 1, 0, out);
-  for (const matmul::Plan& plan : matmul::plans(problem, backend.facts(a.device()), check_algorithm(algorithm))) {
+  const DeviceFacts facts = backend.facts(a.device());
+  const matmul::Problem problem = batched_problem(facts, a, b, std::nullopt, 1, 0, out);
+  for (const matmul::Plan& plan : matmul::plans(problem, facts, check_algorithm(algorithm))) {
     lines.push_back(matmul::to_string(plan));
   }
   return lines;
@@ -262,8 +276,9 @@ std::vector<std::string> tiled_matmul_plans(const MatmulBackend& backend, const 
 void tiled_matmul_with_plan(const MatmulBackend& backend, const at::Tensor& a, const at::Tensor& b,
                             c10::string_view algorithm, std::int64_t index, const std::optional<at::Tensor>& c,
                             const at::Scalar& alpha, const at::Scalar& beta, at::Tensor& out) {
-  const matmul::Problem problem = batched_problem(a, b, c, alpha, beta, out);
-  const std::vector<matmul::Plan> plans = matmul::plans(problem, backend.facts(a.device()), check_algorithm(algorithm));
+  const DeviceFacts facts = backend.facts(a.device());
+  const matmul::Problem problem = batched_problem(facts, a, b, c, alpha, beta, out);
+  const std::vector<matmul::Plan> plans = matmul::plans(problem, facts, check_algorithm(algorithm));
   TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(plans.size()), kOp, ": there are ", plans.size(),
                     " plans of ", algorithm, ", and no number ", index);
   backend.run(plans[index], problem, out.device());
@@ -273,7 +288,7 @@ std::vector<std::string> tiled_matmul_algorithms(const DeviceFacts& device, at::
   std::vector<std::string> names;
   const std::optional<DType> supported = matmul_dtype(dtype);
   if (!supported.has_value()) return names;
-  for (const matmul::Algorithm algorithm : matmul::algorithms(*supported, device)) {
+  for (const matmul::Algorithm algorithm : matmul::algorithms(*supported, device, float32_precision(device))) {
     names.emplace_back(matmul::algorithm_name(algorithm));
   }
   return names;

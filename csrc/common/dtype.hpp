@@ -24,6 +24,8 @@ inline constexpr DType kAllDTypes[11] = {
     DType::kUInt8,   DType::kInt8,     DType::kInt16,   DType::kInt32,   DType::kInt64,
 };
 
+constexpr bool is_complex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
+
 // Bytes of one element.
 constexpr int element_size(DType dtype) {
   switch (dtype) {
@@ -46,6 +48,9 @@ constexpr int element_size(DType dtype) {
   }
   return 0;
 }
+
+// Bytes of the type that its products are summed in: AccumulatorOf in numeric.hpp.
+constexpr int accumulator_size(DType dtype) { return element_size(dtype) < 4 ? 4 : element_size(dtype); }
 
 // The name that PyTorch gives the type in Python, without the prefix.
 constexpr const char* dtype_name(DType dtype) {

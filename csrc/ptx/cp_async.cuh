@@ -3,12 +3,9 @@
 
 #include <cstdint>
 
-namespace pmpp::ptx {
+#include "csrc/ptx/shared_address.cuh"
 
-// The address of shared memory as the instructions below take it.
-__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
-}
+namespace pmpp::ptx {
 
 // cp.async.cg.shared.global: 16 bytes, past L1. Both addresses are multiples of 16.
 __device__ __forceinline__ void cp_async_16(std::uint32_t to, const void* from) {
@@ -24,6 +21,25 @@ __device__ __forceinline__ void cp_async_16(std::uint32_t to, const void* from, 
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                :
                : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(source_bytes)
+               : "memory");
+}
+
+// cp.async.ca.shared.global: 4, 8 or 16 bytes, through L1, of which the first source_bytes are read and the rest are
+// zero. Both addresses are multiples of kBytes. With source_bytes 0 `from` need not be the address of anything.
+template <int kBytes>
+__device__ __forceinline__ void cp_async_ca(std::uint32_t to, const void* from, int source_bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+               :
+               : "r"(to), "l"(__cvta_generic_to_global(from)), "n"(kBytes), "r"(source_bytes)
+               : "memory");
+}
+
+// The same, all bytes of which are read.
+template <int kBytes>
+__device__ __forceinline__ void cp_async_ca(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+               :
+               : "r"(to), "l"(__cvta_generic_to_global(from)), "n"(kBytes)
                : "memory");
 }
 

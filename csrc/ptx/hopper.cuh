@@ -3,11 +3,9 @@
 
 #include <cstdint>
 
-namespace pmpp::ptx {
+#include "csrc/ptx/shared_address.cuh"
 
-__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
-}
+namespace pmpp::ptx {
 
 // setmaxnreg: registers a thread of this warpgroup may hold from here on, a multiple of 8. sm_90a.
 template <int kRegisters>
@@ -50,9 +48,19 @@ __device__ __forceinline__ void griddepcontrol_launch_dependents() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
+// prefetch.tensormap: brings a tensor map that is a kernel parameter to where the loads look it up.
+__device__ __forceinline__ void prefetch_tensormap(const void* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 // bar.sync of `threads` threads of the block; barrier 0 is __syncthreads().
 __device__ __forceinline__ void bar_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// bar.arrive: counts this thread in without waiting.
+__device__ __forceinline__ void bar_arrive(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 }  // namespace pmpp::ptx

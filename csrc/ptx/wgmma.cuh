@@ -38,6 +38,10 @@ struct Wgmma;
 #define PMPP_OUT_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
                       "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define PMPP_OUT_32(i) PMPP_OUT_8(i), PMPP_OUT_8(i + 8), PMPP_OUT_8(i + 16), PMPP_OUT_8(i + 24)
+#define PMPP_REGS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define PMPP_OUTS_8 PMPP_OUT_8(0)
+#define PMPP_REGS_16 PMPP_REGS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define PMPP_OUTS_16 PMPP_OUT_8(0), PMPP_OUT_8(8)
 #define PMPP_REGS_32 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -70,15 +74,47 @@ struct Wgmma;
                      "n"(static_cast<int>(kTransB)));                                                              \
     }                                                                                                              \
   };
+PMPP_WGMMA(Float16, "f16", 16, 8, "%8", "%9", "%10", "%11", "%12")
+PMPP_WGMMA(Float16, "f16", 32, 16, "%16", "%17", "%18", "%19", "%20")
 PMPP_WGMMA(Float16, "f16", 64, 32, "%32", "%33", "%34", "%35", "%36")
 PMPP_WGMMA(Float16, "f16", 128, 64, "%64", "%65", "%66", "%67", "%68")
 PMPP_WGMMA(Float16, "f16", 192, 96, "%96", "%97", "%98", "%99", "%100")
 PMPP_WGMMA(Float16, "f16", 256, 128, "%128", "%129", "%130", "%131", "%132")
+PMPP_WGMMA(BFloat16, "bf16", 16, 8, "%8", "%9", "%10", "%11", "%12")
+PMPP_WGMMA(BFloat16, "bf16", 32, 16, "%16", "%17", "%18", "%19", "%20")
 PMPP_WGMMA(BFloat16, "bf16", 64, 32, "%32", "%33", "%34", "%35", "%36")
 PMPP_WGMMA(BFloat16, "bf16", 128, 64, "%64", "%65", "%66", "%67", "%68")
 PMPP_WGMMA(BFloat16, "bf16", 192, 96, "%96", "%97", "%98", "%99", "%100")
 PMPP_WGMMA(BFloat16, "bf16", 256, 128, "%128", "%129", "%130", "%131", "%132")
 #undef PMPP_WGMMA
+// The same for tf32: a (64 x 8) * b (8 x kN) of float32, of which the last 13 bits are not looked at, and both with k
+// contiguous.
+#define PMPP_WGMMA_TF32(n, count, a, b, accumulate)                                                                \
+  template <>                                                                                                      \
+  struct Wgmma<float, n, false, false> {                                                                           \
+    static __device__ __forceinline__ void mma(float (&d)[count], std::uint64_t a_descriptor,                      \
+                                               std::uint64_t b_descriptor, int is_accumulating) {                  \
+      asm volatile("{\n"                                                                                           \
+                   ".reg .pred p;\n"                                                                               \
+                   "setp.ne.b32 p, " accumulate ", 0;\n"                                                           \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k8.f32.tf32.tf32 {" PMPP_REGS_##count "}, "             \
+                   a ", " b ", p, 1, 1;\n"                                                                         \
+                   "}\n"                                                                                           \
+                   : PMPP_OUTS_##count                                                                             \
+                   : "l"(a_descriptor), "l"(b_descriptor), "r"(is_accumulating));                                  \
+    }                                                                                                              \
+  };
+PMPP_WGMMA_TF32(16, 8, "%8", "%9", "%10")
+PMPP_WGMMA_TF32(32, 16, "%16", "%17", "%18")
+PMPP_WGMMA_TF32(64, 32, "%32", "%33", "%34")
+PMPP_WGMMA_TF32(128, 64, "%64", "%65", "%66")
+PMPP_WGMMA_TF32(192, 96, "%96", "%97", "%98")
+PMPP_WGMMA_TF32(256, 128, "%128", "%129", "%130")
+#undef PMPP_WGMMA_TF32
+#undef PMPP_REGS_8
+#undef PMPP_OUTS_8
+#undef PMPP_REGS_16
+#undef PMPP_OUTS_16
 #undef PMPP_REGS_32
 #undef PMPP_OUTS_32
 #undef PMPP_REGS_64

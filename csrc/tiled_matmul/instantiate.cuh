@@ -26,8 +26,10 @@ cudaError_t launch_typed(const Plan& plan, const Problem& problem, cudaStream_t 
       tiled_matmul_tiled_dynamic_kernel<T><<<grid, block, plan.dynamic_shared_bytes, stream>>>(arguments);
       break;
     case Algorithm::kAuto:
+    case Algorithm::kSimt:
     case Algorithm::kMma:
     case Algorithm::kWgmma:
+    case Algorithm::kEmulated:
     case Algorithm::kBlocked:
       return cudaErrorInvalidValue;
   }

@@ -6,6 +6,7 @@
 #include "csrc/common/int_math.hpp"
 #include "csrc/padded_transpose/pack.hpp"
 #include "csrc/tiled_matmul/reduce.hpp"
+#include "csrc/tiled_matmul/repack.hpp"
 #include "csrc/tiled_matmul/select_wgmma.hpp"
 #include "csrc/tiled_matmul/wgmma.cuh"
 #include "csrc/tma/tensor_map.hpp"
@@ -17,27 +18,59 @@ namespace {
 // the noise.
 constexpr int kGroup = 8;
 
-// Copies an operand that TMA cannot address to `to`, in the order in which it lies.
-cudaError_t pack_operand(const Problem& p, const Operand& operand, const OperandView& view, std::int64_t lines,
-                         std::int64_t line_stride, std::int64_t k_stride, const DeviceFacts& device, void* to,
-                         cudaStream_t stream) {
-  transposition::Pack pack;
-  pack.element_size = 2;
-  pack.rows = view.is_mn_major ? p.k : lines;
-  pack.cols = view.is_mn_major ? lines : p.k;
-  pack.batch = view.is_batched ? p.batch : 1;
-  pack.in = operand.data;
-  pack.in_row_stride = view.is_mn_major ? k_stride : line_stride;
-  pack.in_col_stride = view.is_mn_major ? line_stride : k_stride;
-  pack.in_batch_stride = operand.batch_stride;
-  pack.out = to;
-  pack.pitch = view.pitch;
-  pack.is_padding_zeroed = false;  // TMA knows where the rows end
-  return transposition::pack(pack, device, stream);
+// An operand that TMA cannot address, and where it is copied to, in the order in which it lies.
+struct PackedOperand {
+  const Operand* operand;
+  const OperandView* view;
+  std::int64_t lines, line_stride, k_stride;
+  void* to;
+};
+
+// One launch for all 16-bit operands whose elements lie next to each other.
+cudaError_t pack_operands(const Problem& p, const PackedOperand* packed, int count, const DeviceFacts& device,
+                          cudaStream_t stream) {
+  Repack repacks[kMaxRepacks];
+  int repack_count = 0;
+  for (int i = 0; i < count; ++i) {
+    const PackedOperand& from = packed[i];
+    const OperandView& view = *from.view;
+    const std::int64_t rows = view.is_mn_major ? p.k : from.lines, cols = view.is_mn_major ? from.lines : p.k;
+    const std::int64_t row_stride = view.is_mn_major ? from.k_stride : from.line_stride;
+    const std::int64_t col_stride = view.is_mn_major ? from.line_stride : from.k_stride;
+    const std::int64_t batch = view.is_batched ? p.batch : 1;
+    if (col_stride == 1 && element_size(p.dtype) == 2) {
+      Repack& repack = repacks[repack_count++];
+      repack.length = cols;
+      repack.lines = rows;
+      repack.batch = batch;
+      repack.in = from.operand->data;
+      repack.in_pitch = row_stride;
+      repack.in_batch_stride = from.operand->batch_stride;
+      repack.out = from.to;
+      repack.out_pitch = view.pitch;
+      repack.out_batch_stride = view.batch_pitch;
+      continue;
+    }
+    transposition::Pack pack;
+    pack.element_size = element_size(p.dtype);
+    pack.rows = rows;
+    pack.cols = cols;
+    pack.batch = batch;
+    pack.in = from.operand->data;
+    pack.in_row_stride = row_stride;
+    pack.in_col_stride = col_stride;
+    pack.in_batch_stride = from.operand->batch_stride;
+    pack.out = from.to;
+    pack.pitch = view.pitch;
+    pack.is_padding_zeroed = false;  // TMA knows where the rows end
+    if (const cudaError_t error = transposition::pack(pack, device, stream); error != cudaSuccess) return error;
+  }
+  return repack_count == 0 ? cudaSuccess : launch_repack(repacks, repack_count, stream);
 }
 
+// Each of the `blocks` that share its tiles loads a part of the lines.
 cudaError_t encode_operand(CUtensorMap* map, const Problem& p, const void* data, const OperandView& view,
-                           std::int64_t lines, int box_lines) {
+                           std::int64_t lines, int tile_lines, int blocks) {
   tma::MatrixMap matrix;
   matrix.dtype = p.dtype;
   matrix.data = data;
@@ -46,7 +79,8 @@ cudaError_t encode_operand(CUtensorMap* map, const Problem& p, const void* data,
   matrix.batch = view.is_batched ? p.batch : 1;
   matrix.pitch = view.pitch;
   matrix.batch_pitch = view.batch_pitch;
-  matrix.box_lines = view.is_mn_major ? kWgmmaK : box_lines;
+  matrix.box_length = wgmma_step(element_size(p.dtype));
+  matrix.box_lines = (view.is_mn_major ? kWgmmaK : tile_lines) / blocks;
   return tma::encode(map, matrix);
 }
 
@@ -70,35 +104,38 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   const WgmmaWorkspace offsets = wgmma_workspace(p, plan);
   const void* a_data = p.a.data;
   const void* b_data = p.b.data;
-  cudaError_t error = cudaSuccess;
+  PackedOperand packed[kMaxRepacks];
+  int packed_count = 0;
   if (plan.is_a_packed) {
     void* const to = workspace + offsets.packed_a;
-    error = pack_operand(p, p.a, a, p.m, p.a.row_stride, p.a.col_stride, device, to, stream);
+    packed[packed_count++] = {&p.a, &a, p.m, p.a.row_stride, p.a.col_stride, to};
     a_data = to;
   }
-  if (error == cudaSuccess && plan.is_b_packed) {
+  if (plan.is_b_packed) {
     void* const to = workspace + offsets.packed_b;
-    error = pack_operand(p, p.b, b, p.n, p.b.col_stride, p.b.row_stride, device, to, stream);
+    packed[packed_count++] = {&p.b, &b, p.n, p.b.col_stride, p.b.row_stride, to};
     b_data = to;
   }
+  cudaError_t error = pack_operands(p, packed, packed_count, device, stream);
   if (error != cudaSuccess) return error;
 
   WgmmaArguments<T> arguments = {};
   arguments.problem = make_arguments<T>(p);
-  if (!plan.is_a_realigned) error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m);
+  if (!plan.is_a_realigned) error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m, 1);
   if (error == cudaSuccess && !plan.is_b_realigned)
-    error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n / std::max(tile.cluster, 1));
+    error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n, wgmma_sharers(tile));
   WgmmaSchedule& s = arguments.schedule;
   const bool has_partial = plan.splits > 1 && !splits_in_cluster(tile);
-  s.store_by_tma = plan.splits == 1 && stores_by_tma(p);
+  s.store_by_tma = plan.splits == 1 && tile.n >= 64 && stores_by_tma(p);
   if (error == cudaSuccess && s.store_by_tma) error = encode_result(&arguments.d, p);
   if (error != cudaSuccess) return error;
-  s.row_tiles = static_cast<std::int32_t>(round_up(ceil_div(p.m, tile.m), std::max(tile.cluster, 1)));
+  s.row_tiles = static_cast<std::int32_t>(wgmma_row_tiles(p, tile));
   s.col_tiles = static_cast<std::int32_t>(ceil_div(p.n, tile.n));
   s.splits = plan.splits;
   s.batch = static_cast<std::int32_t>(p.batch);
-  s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, kWgmmaK));
-  s.split_blocks = static_cast<std::int32_t>(plan.split_k / kWgmmaK);
+  s.items = s.row_tiles * s.col_tiles * s.splits * s.batch;
+  s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, wgmma_step(sizeof(T))));
+  s.split_blocks = static_cast<std::int32_t>(plan.split_k / wgmma_step(sizeof(T)));
   s.group = kGroup;
   s.a_realigned = plan.is_a_realigned;
   s.b_realigned = plan.is_b_realigned;
@@ -106,7 +143,9 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   s.b_batched = b.is_batched;
   s.partial = has_partial ? reinterpret_cast<float*>(workspace) : nullptr;
 
-  if (a.is_mn_major) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    error = launch_wgmma_layout<T, false, false>(plan, arguments, stream);
+  } else if (a.is_mn_major) {
     error = b.is_mn_major ? launch_wgmma_layout<T, true, true>(plan, arguments, stream)
                           : launch_wgmma_layout<T, true, false>(plan, arguments, stream);
   } else {
@@ -122,8 +161,9 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
 cudaError_t launch_wgmma(const Plan& plan, const Problem& problem, const DeviceFacts& device, void* workspace,
                          cudaStream_t stream) {
   if (plan.config < 0 || plan.config >= kWgmmaTileCount) return cudaErrorInvalidValue;
-  const Problem p = wgmma_problem(problem);
+  const Problem p = wgmma_problem(problem, kWgmmaTiles[plan.config]);
   auto* const bytes = static_cast<std::byte*>(workspace);
+  if (p.dtype == DType::kFloat32) return launch_typed_wgmma<float>(plan, p, device, bytes, stream);
   return p.dtype == DType::kFloat16 ? launch_typed_wgmma<Float16>(plan, p, device, bytes, stream)
                                     : launch_typed_wgmma<BFloat16>(plan, p, device, bytes, stream);
 }

@@ -35,10 +35,14 @@ template <class T, bool kTransA, bool kTransB>
 cudaError_t launch_wgmma_layout(const Plan& plan, const WgmmaArguments<T>& arguments, cudaStream_t stream) {
   cudaError_t error = cudaErrorInvalidValue;
   [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
-    (void)((plan.config == static_cast<int>(kIndex) &&
-            (error = launch_wgmma_tile<T, static_cast<int>(kIndex), kTransA, kTransB>(plan, arguments, stream),
-             true)) ||
-           ...);
+    const auto launch = [&]<int kConfig>() {
+      // Only 16-bit operands are realigned.
+      if constexpr (sizeof(T) == 2 || !kWgmmaTiles[kConfig].realigns) {
+        error = launch_wgmma_tile<T, kConfig, kTransA, kTransB>(plan, arguments, stream);
+      }
+      return true;
+    };
+    (void)((plan.config == static_cast<int>(kIndex) && launch.template operator()<static_cast<int>(kIndex)>()) || ...);
   }
   (std::make_index_sequence<kWgmmaTileCount>());
   return error;

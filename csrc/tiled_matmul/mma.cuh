@@ -20,13 +20,11 @@
 #include "csrc/ptx/cp_async.cuh"
 #include "csrc/ptx/ldmatrix.cuh"
 #include "csrc/ptx/mma.cuh"
-#include "csrc/tiled_matmul/index.cuh"
 #include "csrc/tiled_matmul/mma.hpp"
 #include "csrc/tiled_matmul/mma_load.cuh"
+#include "csrc/tiled_matmul/work.cuh"
 
 namespace pmpp::matmul {
-
-inline constexpr int kGroupRows = 8;
 
 template <class T>
 struct MmaArguments {
@@ -38,29 +36,6 @@ struct MmaArguments {
   bool wide;          // eight neighbours of d, or four partial sums, lie at a multiple of 16 bytes
   bool down_columns;  // of d, columns are nearer to contiguous than rows
 };
-
-struct MmaWork {
-  std::int64_t batch, split, row, col;  // first row and column of the tile
-};
-
-template <class T, int kM, int kN>
-__device__ __forceinline__ MmaWork mma_work(const MmaArguments<T>& args, std::int64_t item) {
-  const std::int64_t tiles = args.tiles_m * args.tiles_n;
-  const std::int64_t outer = divide(item, tiles);
-  const std::int64_t tile = item - outer * tiles;
-  const std::int64_t batch = divide(outer, args.splits);
-  const std::int64_t group = divide(tile, args.tiles_n * kGroupRows);
-  const std::int64_t in_group = tile - group * args.tiles_n * kGroupRows;
-  const std::int64_t left = args.tiles_m - group * kGroupRows;
-  const std::int64_t rows = left < kGroupRows ? left : kGroupRows;
-  const std::int64_t tile_col = divide(in_group, rows);
-  const std::int64_t tile_row = group * kGroupRows + (in_group - tile_col * rows);
-  return {batch, outer - batch * args.splits, tile_row * kM, tile_col * kN};
-}
-
-__device__ __forceinline__ int at_most(std::int64_t value, int limit) {
-  return value < limit ? static_cast<int>(value) : limit;
-}
 
 // Where a lane's row of ldmatrix lies in a stage, for sixteen of m or n and sixteen of k at a time. A fragment of a
 // wants the second eight of m before the second eight of k, one of b the other way round.
@@ -215,7 +190,7 @@ struct MmaKernel {
   }
 
   // Writes sixteen rows of a warp from `staged`. rows and cols are how many of the warp's lie inside d.
-  static __device__ __forceinline__ void write(const MmaArguments<T>& args, const MmaWork& at, const float* staged,
+  static __device__ __forceinline__ void write(const MmaArguments<T>& args, const Work& at, const float* staged,
                                                int rows, int cols, int lane) {
     const Arguments<T>& p = args.p;
     constexpr int kWarpN = kTile.warp_n();
@@ -277,7 +252,7 @@ struct MmaKernel {
     }
   }
 
-  static __device__ __forceinline__ void write_all(const MmaArguments<T>& args, const MmaWork& work, const Sums& sums,
+  static __device__ __forceinline__ void write_all(const MmaArguments<T>& args, const Work& work, const Sums& sums,
                                                    unsigned char* shared, int warp, int lane) {
     float* const staged = reinterpret_cast<float*>(shared + warp * kTile.staged_bytes());
     const int col0 = warp % kTile.warps_n * kTile.warp_n();
@@ -292,7 +267,7 @@ struct MmaKernel {
         *reinterpret_cast<float2*>(to + 8 * kPitch) = make_float2(sums[i][j][2], sums[i][j][3]);
       }
       __syncwarp();
-      const MmaWork at = {work.batch, work.split, work.row + row0, work.col + col0};
+      const Work at = {work.batch, work.split, work.row + row0, work.col + col0};
       write(args, at, staged, min(at_most(args.p.m - work.row, kTile.m) - row0, 16), cols, lane);
       __syncwarp();
     }
@@ -313,7 +288,7 @@ __global__ void __launch_bounds__(kMmaTiles[kConfig].threads(), kMmaTiles[kConfi
   const Kernel kernel(warp, lane);
 
   for (std::int64_t item = blockIdx.x; item < args.items; item += gridDim.x) {
-    const MmaWork work = mma_work<T, kTile.m, kTile.n>(args, item);
+    const Work work = work_at<kTile.m, kTile.n>(item, args.tiles_m, args.tiles_n, args.splits);
     const std::int64_t k0 = work.split * args.split_k;
     const std::int64_t k = p.k - k0 < args.split_k ? p.k - k0 : args.split_k;
     const T* const a_tile = p.a + work.batch * p.a_batch + work.row * p.a_row + k0 * p.a_col;
@@ -334,7 +309,8 @@ __global__ void __launch_bounds__(kMmaTiles[kConfig].threads(), kMmaTiles[kConfi
     // Where the tile lies is worked out again, because ten registers more would be spilled in the loop over k.
     std::int64_t same_item = item;
     asm volatile("" : "+l"(same_item));
-    Kernel::write_all(args, mma_work<T, kTile.m, kTile.n>(args, same_item), sums, mma_shared, warp, lane);
+    Kernel::write_all(args, work_at<kTile.m, kTile.n>(same_item, args.tiles_m, args.tiles_n, args.splits), sums,
+                      mma_shared, warp, lane);
     __syncthreads();  // before the next tile overwrites what a slower warp still reads
   }
 #endif

@@ -30,6 +30,7 @@ std::string to_string(const Problem& p) {
   print_strides(out, "b", p.b.row_stride, p.b.col_stride, p.b.batch_stride);
   if (p.c.data != nullptr) print_strides(out, "c", p.c.row_stride, p.c.col_stride, p.c.batch_stride);
   print_strides(out, "d", p.d.row_stride, p.d.col_stride, p.d.batch_stride);
+  if (p.dtype == DType::kFloat32 && p.precision == Float32Precision::kTf32) out << ", tf32 allowed";
   return out.str();
 }
 

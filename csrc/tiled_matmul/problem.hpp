@@ -29,17 +29,22 @@ struct Scalar {
 
 constexpr Scalar scalar(std::int64_t value) { return {static_cast<double>(value), 0.0, value}; }
 
+// What float32 products may be computed in: float32 itself or something as accurate, or operands rounded to the 11
+// significant bits of tf32. Other dtypes do not look at it.
+enum class Float32Precision : std::uint8_t { kIeee, kTf32 };
+
 struct Problem {
   DType dtype = DType::kFloat32;
+  Float32Precision precision = Float32Precision::kIeee;
   std::int64_t m = 0, n = 0, k = 0, batch = 1;  // a is m x k, b is k x n, c and d are m x n; 0 is allowed
   Operand a, b, c;  // c: row stride 0 makes it a bias; never read when beta is 0 or data is null
   Result d;
   Scalar alpha = scalar(1), beta = scalar(0);
 };
 
-// Bytes of the partial sums: float32 in the order [split][batch][m][n], without gaps.
-constexpr std::int64_t partial_bytes(const Problem& problem, int splits) {
-  return static_cast<std::int64_t>(sizeof(float)) * splits * problem.batch * problem.m * problem.n;
+// Bytes of the partial sums, in the type that the products are summed in: [split][batch][m][n], without gaps.
+constexpr std::int64_t partial_bytes(const Problem& problem, std::int64_t splits) {
+  return std::int64_t{accumulator_size(problem.dtype)} * splits * problem.batch * problem.m * problem.n;
 }
 
 // The same products with the roles of a and b exchanged: d^T = b^T a^T.

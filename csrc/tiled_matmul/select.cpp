@@ -6,6 +6,8 @@
 #include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/config.hpp"
 #include "csrc/tiled_matmul/cpu/micro_tile.hpp"
+#include "csrc/tiled_matmul/select_emulated.hpp"
+#include "csrc/tiled_matmul/select_simt.hpp"
 #include "csrc/tiled_matmul/select_wgmma.hpp"
 
 namespace pmpp::matmul {
@@ -23,7 +25,7 @@ int dynamic_tile_width(int element_bytes, const DeviceFacts& device) {
   return 0;
 }
 
-bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device) {
+bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device, Float32Precision precision) {
   switch (algorithm) {
     case Algorithm::kAuto:
       return true;
@@ -34,10 +36,14 @@ bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device) {
              device.shared_memory_per_block >= dynamic_tile_bytes(kTileWidth, element_size(dtype));
     case Algorithm::kTiledDynamic:
       return device.is_cuda && dynamic_tile_width(element_size(dtype), device) > 0;
+    case Algorithm::kSimt:
+      return has_simt(dtype, device);
     case Algorithm::kMma:
       return has_mma(dtype, device);
     case Algorithm::kWgmma:
-      return wgmma_available(dtype, device);
+      return wgmma_available(dtype, device, precision);
+    case Algorithm::kEmulated:
+      return emulated_available(dtype, device);
     case Algorithm::kBlocked:
       return !device.is_cuda;
   }
@@ -51,6 +57,7 @@ Algorithm fastest(const Problem& problem, const DeviceFacts& device) {
   if (!device.is_cuda) return Algorithm::kBlocked;
   const bool small = std::max({problem.m, problem.n, problem.k}) < (std::int64_t{1} << 31);
   if (device.compute_capability != 90 && small && has_mma(problem.dtype, device)) return Algorithm::kMma;
+  if (simt_takes(problem, device)) return Algorithm::kSimt;
   const int width = dynamic_tile_width(element_size(problem.dtype), device);
   if (width == 0) return Algorithm::kNaive;
   // Each factor is bounded before the product is formed, which therefore cannot overflow.
@@ -58,7 +65,8 @@ Algorithm fastest(const Problem& problem, const DeviceFacts& device) {
   const std::int64_t col_tiles = ceil_div(problem.n, width);
   const std::int64_t few = device.sm_count / 2;
   const bool idle = row_tiles <= few && col_tiles <= few && row_tiles * col_tiles * std::min(problem.batch, few) < few;
-  return idle && available(Algorithm::kTiled, problem.dtype, device) ? Algorithm::kTiled : Algorithm::kTiledDynamic;
+  return idle && available(Algorithm::kTiled, problem.dtype, device, problem.precision) ? Algorithm::kTiled
+                                                                                        : Algorithm::kTiledDynamic;
 }
 
 void set_cuda_launch(Plan& plan, const Problem& problem, int width) {
@@ -215,10 +223,14 @@ const char* algorithm_name(Algorithm algorithm) {
       return "tiled";
     case Algorithm::kTiledDynamic:
       return "tiled_dynamic";
+    case Algorithm::kSimt:
+      return "simt";
     case Algorithm::kMma:
       return "mma";
     case Algorithm::kWgmma:
       return "wgmma";
+    case Algorithm::kEmulated:
+      return "emulated";
     case Algorithm::kBlocked:
       return "blocked";
   }
@@ -258,12 +270,17 @@ std::string to_string(const Plan& plan) {
 }
 
 std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Algorithm asked) {
-  if (asked == Algorithm::kAuto && available(Algorithm::kWgmma, problem.dtype, device)) {
+  if (asked == Algorithm::kAuto && available(Algorithm::kWgmma, problem.dtype, device, problem.precision)) {
     // None where a size does not fit its coordinates.
     if (std::optional<Plan> plan = wgmma_plan(problem, device)) return plan;
   }
+  if (asked == Algorithm::kAuto && problem.k >= kEmulatedAccurateK &&
+      available(Algorithm::kEmulated, problem.dtype, device, problem.precision)) {
+    const std::optional<Plan> plan = emulated_plan(problem, device);
+    if (plan.has_value() && is_emulated_faster(problem, device, *plan)) return plan;
+  }
   if (asked == Algorithm::kAuto) asked = fastest(problem, device);
-  if (!available(asked, problem.dtype, device)) return std::nullopt;
+  if (!available(asked, problem.dtype, device, problem.precision)) return std::nullopt;
 
   Plan plan;
   plan.algorithm = asked;
@@ -289,10 +306,14 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
       plan.dynamic_shared_bytes = dynamic_tile_bytes(width, bytes);
       return plan;
     }
+    case Algorithm::kSimt:
+      return simt_plan(problem, device);
     case Algorithm::kMma:
       return mma_plan(problem, device);
     case Algorithm::kWgmma:
       return wgmma_plan(problem, device);
+    case Algorithm::kEmulated:
+      return emulated_plan(problem, device);
     case Algorithm::kBlocked:
       set_blocked(plan, problem, device);
       return plan;
@@ -301,16 +322,18 @@ std::optional<Plan> select(const Problem& problem, const DeviceFacts& device, Al
 }
 
 std::vector<Plan> plans(const Problem& problem, const DeviceFacts& device, Algorithm asked) {
+  if (asked == Algorithm::kSimt) return simt_plans(problem, device);
   if (asked == Algorithm::kMma) return mma_plans(problem, device);
   if (asked == Algorithm::kWgmma) return wgmma_plans(problem, device);
+  if (asked == Algorithm::kEmulated) return emulated_plans(problem, device);
   const std::optional<Plan> plan = select(problem, device, asked);
   return plan.has_value() ? std::vector<Plan>{*plan} : std::vector<Plan>{};
 }
 
-std::vector<Algorithm> algorithms(DType dtype, const DeviceFacts& device) {
+std::vector<Algorithm> algorithms(DType dtype, const DeviceFacts& device, Float32Precision precision) {
   std::vector<Algorithm> result;
   for (const Algorithm algorithm : kAllAlgorithms) {
-    if (algorithm != Algorithm::kAuto && available(algorithm, dtype, device)) result.push_back(algorithm);
+    if (algorithm != Algorithm::kAuto && available(algorithm, dtype, device, precision)) result.push_back(algorithm);
   }
   return result;
 }

@@ -13,11 +13,11 @@
 namespace pmpp::matmul {
 
 // The steps of the ladder; kAuto asks for the fastest.
-enum class Algorithm : std::uint8_t { kAuto, kNaive, kTiled, kTiledDynamic, kMma, kWgmma, kBlocked };
+enum class Algorithm : std::uint8_t { kAuto, kNaive, kTiled, kTiledDynamic, kSimt, kMma, kWgmma, kEmulated, kBlocked };
 
-inline constexpr Algorithm kAllAlgorithms[] = {Algorithm::kAuto,         Algorithm::kNaive, Algorithm::kTiled,
-                                               Algorithm::kTiledDynamic, Algorithm::kMma,   Algorithm::kWgmma,
-                                               Algorithm::kBlocked};
+inline constexpr Algorithm kAllAlgorithms[] = {Algorithm::kAuto,         Algorithm::kNaive,    Algorithm::kTiled,
+                                               Algorithm::kTiledDynamic, Algorithm::kSimt,     Algorithm::kMma,
+                                               Algorithm::kWgmma,        Algorithm::kEmulated, Algorithm::kBlocked};
 
 const char* algorithm_name(Algorithm algorithm);
 std::optional<Algorithm> parse_algorithm(std::string_view name);
@@ -31,11 +31,11 @@ struct Plan {
   int block[2] = {0, 0};             // CUDA: threads along n and m
   int dynamic_shared_bytes = 0;
   std::int64_t workspace_bytes = 0;
-  int config = 0;            // mma, wgmma: the row of its table of tiles
-  int stages = 0;            // mma, wgmma: steps of k in shared memory at once
+  int config = 0;            // simt, mma, wgmma, emulated: the row of its table of tiles
+  int stages = 0;            // simt, mma, wgmma: steps of k in shared memory at once; emulated: thirds of one
   std::int64_t splits = 1;   // pieces of k, each summed by blocks or tasks of its own
   std::int64_t split_k = 0;  // k of a piece but the last, a multiple of tile_k
-  int cluster = 1;           // wgmma: blocks that share operands
+  int cluster = 1;           // wgmma, emulated: blocks that share operands
   // wgmma: an operand that TMA cannot address is copied first, or brought in by way of registers.
   bool is_a_packed = false, is_b_packed = false;
   bool is_a_realigned = false, is_b_realigned = false;
@@ -74,7 +74,8 @@ bool has_mma(DType dtype, const DeviceFacts& device);
 // Every plan of the algorithm that can run the problem, of which select picks one. For tests and measurements.
 std::vector<Plan> plans(const Problem& problem, const DeviceFacts& device, Algorithm asked);
 
-// The algorithms that run this dtype on this device, in the order of the ladder, without kAuto.
-std::vector<Algorithm> algorithms(DType dtype, const DeviceFacts& device);
+// The algorithms that run this dtype on this device at this precision, in the order of the ladder, without kAuto.
+std::vector<Algorithm> algorithms(DType dtype, const DeviceFacts& device,
+                                  Float32Precision precision = Float32Precision::kIeee);
 
 }  // namespace pmpp::matmul

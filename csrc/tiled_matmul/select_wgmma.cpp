@@ -10,51 +10,59 @@
 namespace pmpp::matmul {
 namespace {
 
-constexpr std::int64_t kElementBytes = 2;
-constexpr std::int64_t kTmaBytes = 16;  // addresses and pitches of tensor maps are multiples of this
-constexpr std::int64_t kTmaElements = kTmaBytes / kElementBytes;
+constexpr std::int64_t kTmaBytes = 16;                     // addresses and pitches of tensor maps are multiples of this
 constexpr std::int64_t kMaxPitch = std::int64_t{1} << 38;  // elements: 2^40 bytes are the limit
 constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max() - 1024;  // a tile beyond must not overflow
 constexpr std::int64_t kPackedPitch = 64;                                           // whole lines of 128 bytes
 
 // What a tile costs: microseconds for a step of 64 of k while every multiprocessor works, and for starting and
-// finishing an output tile. These and the constants below are fitted to the times of all plans for 45 shapes in
-// bfloat16 on an H200 (squares 128..4096, language-model shapes with m = 1..512, flat, long k, odd): the choice then
-// takes 1.018 times as long as the fastest plan in the geometric mean.
+// finishing an output tile. These and the constants below are fitted to the times of all plans for 88 shapes in
+// bfloat16 on an H200 (squares 128..8192, language-model shapes with m = 1..2048, flat, long k, odd): the choice then
+// takes 1.014 times as long as the fastest plan in the geometric mean.
 struct TileCost {
   double step, fixed;
 };
 constexpr TileCost kWgmmaCosts[kWgmmaTileCount] = {
-    {0.667, 1.08}, {0.646, 1.19}, {0.465, 1.27}, {0.334, 1.78}, {0.396, 0.47}, {0.360, 2.11},
-    {0.210, 1.35}, {0.378, 1.08}, {0.265, 0.67}, {0.418, 5.55}, {0.565, 3.69}, {0.528, 5.58},
-    {0.355, 4.19}, {1.106, 4.47}, {1.084, 1.54}, {1.070, 1.50},
+    {0.561, 2.02}, {0.570, 1.71}, {0.460, 1.33}, {0.349, 1.00}, {0.307, 0.66}, {0.347, 2.05}, {0.214, 0.59},
+    {0.381, 0.60}, {0.263, 0.23}, {0.346, 5.03}, {0.288, 3.63}, {0.254, 4.50}, {0.312, 3.15}, {0.703, 4.22},
+    {0.711, 1.99}, {0.798, 1.46}, {0.228, 0.85}, {0.160, 0.70}, {0.131, 0.40},
 };
-constexpr double kAloneShare = 0.74;     // of the time of a block, where the other of its multiprocessor is missing
-constexpr double kHiddenShare = 0.34;    // of the shorter of computing and moving bytes, how much the longer one hides
-constexpr double kLaunchUs = 5.3;        // of the kernel
-constexpr double kBytesPerUs = 4.9e6;    // operands and result
-constexpr double kPackLaunchUs = 4.2;    // of a copy of an operand
-constexpr double kPackBytesPerUs = 2e6;  // read and written by such a copy
-constexpr double kReduceLaunchUs = 3.0;  // of the second pass
-constexpr double kReduceBytesPerUs = 7.4e6;  // of partial sums, written and read; they mostly stay in L2
+constexpr double kAloneShare = 0.796;   // of the time of a block, where the other of its multiprocessor is missing
+constexpr double kClusterShare = 0.9;   // of the multiprocessors, that clusters of more than two blocks can fill
+constexpr double kHiddenShare = 0.565;  // of the shorter of computing and moving bytes, how much the longer one hides
+constexpr double kLaunchUs = 6.4;       // of the kernel
+constexpr double kBytesPerUs = 4.2e6;   // operands and result
+constexpr double kPackLaunchUs = 2.3;   // of the copy of operands
+constexpr double kPackBytesPerUs = 3.2e6;       // read and written by it
+constexpr double kReduceLaunchUs = 2.9;         // of the second pass
+constexpr double kReduceBytesPerUs = 4.9e6;     // of partial sums, written and read; they mostly stay in L2
+constexpr double kScatteredBytesPerUs = 1.9e6;  // of a result that TMA cannot write
+// What such a store adds to a tile of 128 x 128 where blocks do not share operands: 4096 x 4097 x 4096 takes 268 us in
+// such tiles and 229 in clusters of two, 189 and 191 with n = 4096.
+constexpr double kScatteredTileUs = 4.0;
 
-bool fits(std::int64_t length, std::int64_t lines, std::int64_t pitch) {
-  return lines == 1 || (pitch >= length && pitch % kTmaElements == 0 && pitch < kMaxPitch);
+std::int64_t tma_elements(DType dtype) { return kTmaBytes / element_size(dtype); }
+
+bool fits(DType dtype, std::int64_t length, std::int64_t lines, std::int64_t pitch) {
+  return lines == 1 || (pitch >= length && pitch % tma_elements(dtype) == 0 && pitch < kMaxPitch);
 }
 
-OperandView view(const Operand& operand, std::int64_t lines, std::int64_t k, std::int64_t batch,
-                 std::int64_t line_stride, std::int64_t k_stride) {
+OperandView view(const Problem& p, const Operand& operand, std::int64_t lines, std::int64_t line_stride,
+                 std::int64_t k_stride) {
   OperandView result;
-  result.is_batched = batch > 1 && operand.batch_stride != 0;
+  const std::int64_t k = p.k;
+  const std::int64_t tma = tma_elements(p.dtype);
+  const bool takes_mn_major = element_size(p.dtype) == 2;  // a rule of wgmma
+  result.is_batched = p.batch > 1 && operand.batch_stride != 0;
   const bool aligned = is_aligned(operand.data, kTmaBytes) &&
-                       (!result.is_batched || (operand.batch_stride > 0 && operand.batch_stride % kTmaElements == 0 &&
+                       (!result.is_batched || (operand.batch_stride > 0 && operand.batch_stride % tma == 0 &&
                                                operand.batch_stride < kMaxPitch));
-  const bool k_major = (k_stride == 1 || k == 1) && fits(k, lines, line_stride);
-  const bool mn_major = (line_stride == 1 || lines == 1) && fits(lines, k, k_stride);
+  const bool k_major = (k_stride == 1 || k == 1) && fits(p.dtype, k, lines, line_stride);
+  const bool mn_major = takes_mn_major && (line_stride == 1 || lines == 1) && fits(p.dtype, lines, k, k_stride);
   result.is_addressable = aligned && (k_major || mn_major);
   result.has_unit_stride = k_stride == 1 || line_stride == 1;
   if (!result.is_addressable) {
-    result.is_mn_major = k_stride != 1 && (line_stride == 1 || line_stride < k_stride);
+    result.is_mn_major = takes_mn_major && k_stride != 1 && (line_stride == 1 || line_stride < k_stride);
     const std::int64_t length = result.is_mn_major ? lines : k;
     result.pitch = round_up(length, kPackedPitch);
     result.batch_pitch = result.pitch * (result.is_mn_major ? k : lines);
@@ -64,13 +72,13 @@ OperandView view(const Operand& operand, std::int64_t lines, std::int64_t k, std
   const std::int64_t length = k_major ? k : lines;
   const std::int64_t count = k_major ? lines : k;
   // The pitch of a single line may be anything, and that of a single matrix does not exist.
-  result.pitch = count == 1 ? round_up(length, kTmaElements) : (k_major ? line_stride : k_stride);
+  result.pitch = count == 1 ? round_up(length, tma) : (k_major ? line_stride : k_stride);
   result.batch_pitch = result.is_batched ? operand.batch_stride : result.pitch;
   return result;
 }
 
-std::int64_t packed_bytes(const OperandView& v, std::int64_t lines, std::int64_t k, std::int64_t batch) {
-  return v.pitch * (v.is_mn_major ? k : lines) * (v.is_batched ? batch : 1) * kElementBytes;
+std::int64_t packed_bytes(const Problem& p, const OperandView& v, std::int64_t lines) {
+  return v.pitch * (v.is_mn_major ? p.k : lines) * (v.is_batched ? p.batch : 1) * element_size(p.dtype);
 }
 
 bool representable(const Problem& p) {
@@ -79,14 +87,15 @@ bool representable(const Problem& p) {
 }
 
 std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device, int config, std::int64_t splits) {
-  const Problem p = wgmma_problem(problem);
   const WgmmaTile& tile = kWgmmaTiles[config];
-  const std::int64_t k_blocks = ceil_div(p.k, kWgmmaK);
+  const Problem p = wgmma_problem(problem, tile);
+  const int step = wgmma_step(element_size(p.dtype));
+  const std::int64_t k_blocks = ceil_div(p.k, step);
   const std::int64_t split_blocks = ceil_div(k_blocks, splits);
   splits = ceil_div(k_blocks, split_blocks);
   const bool in_cluster = splits_in_cluster(tile);
   if (in_cluster && (splits < 2 || splits > kMaxKCluster)) return std::nullopt;
-  const std::int64_t row_tiles = round_up(ceil_div(p.m, tile.m), in_cluster ? 1 : tile.cluster);
+  const std::int64_t row_tiles = wgmma_row_tiles(p, tile);
   const std::int64_t col_tiles = ceil_div(p.n, tile.n);
   // Bounded factor by factor, so that no product overflows.
   std::int64_t items = row_tiles;
@@ -100,14 +109,15 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   plan.config = config;
   plan.tile_m = tile.m;
   plan.tile_n = tile.n;
-  plan.tile_k = kWgmmaK;
+  plan.tile_k = step;
   plan.stages = tile.stages;
   plan.cluster = in_cluster ? static_cast<int>(splits) : tile.cluster;
   plan.splits = static_cast<int>(splits);
-  plan.split_k = split_blocks * kWgmmaK;
+  plan.split_k = split_blocks * step;
   const OperandView a = view_a(p), b = view_b(p);
-  plan.is_a_realigned = tile.realigns && !a.is_addressable && a.has_unit_stride;
-  plan.is_b_realigned = tile.realigns && !b.is_addressable && b.has_unit_stride;
+  const bool realigns = tile.realigns && element_size(p.dtype) == 2;
+  plan.is_a_realigned = realigns && !a.is_addressable && a.has_unit_stride;
+  plan.is_b_realigned = realigns && !b.is_addressable && b.has_unit_stride;
   if (tile.realigns && !plan.is_a_realigned && !plan.is_b_realigned) return std::nullopt;
   plan.is_a_packed = !a.is_addressable && !plan.is_a_realigned;
   plan.is_b_packed = !b.is_addressable && !plan.is_b_realigned;
@@ -124,26 +134,34 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
 
 // Estimated microseconds of a plan: waves of tiles, or the memory's time for the operands and the result, whichever is
 // longer; copies of operands, and the second pass over partial sums.
-double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
+double cost(const Problem& problem, const DeviceFacts& device, const Plan& plan) {
   const WgmmaTile& tile = kWgmmaTiles[plan.config];
+  const Problem p = wgmma_problem(problem, tile);
   const TileCost& tile_cost = kWgmmaCosts[plan.config];
-  const auto slots = static_cast<std::int64_t>(device.sm_count) * tile.per_sm;
-  const auto row_tiles = round_up(ceil_div(p.m, tile.m), std::max(tile.cluster, 1));
-  const std::int64_t items = row_tiles * ceil_div(p.n, tile.n) * p.batch * plan.splits;
+  const bool is_large_cluster = splits_in_cluster(tile) && plan.splits > 2;
+  const auto slots =
+      static_cast<std::int64_t>(device.sm_count * (is_large_cluster ? kClusterShare : 1.0)) * tile.per_sm;
+  const std::int64_t items = wgmma_row_tiles(p, tile) * ceil_div(p.n, tile.n) * p.batch * plan.splits;
   const double share = tile.per_sm > 1 && items <= device.sm_count ? kAloneShare : 1.0;
-  const double steps = static_cast<double>(plan.split_k) / kWgmmaK;
-  const double compute =
-      static_cast<double>(ceil_div(items, slots)) * (steps * tile_cost.step * share + tile_cost.fixed);
+  const double steps = static_cast<double>(plan.split_k) / static_cast<double>(plan.tile_k);
+  const bool is_scattered = element_size(p.dtype) == 2 && !stores_by_tma(p);
+  const double scattered =
+      is_scattered && wgmma_sharers(tile) == 1 ? kScatteredTileUs * tile.m * tile.n / (128.0 * 128.0) : 0.0;
+  const double compute = static_cast<double>(ceil_div(items, std::max<std::int64_t>(slots, 1))) *
+                         (steps * tile_cost.step * share + tile_cost.fixed + scattered);
   const auto elements = [](std::int64_t rows, std::int64_t cols, std::int64_t batch) {
     return static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(batch);
   };
+  const int bytes = element_size(p.dtype);
   const double a = elements(p.m, p.k, view_a(p).is_batched ? p.batch : 1);
   const double b = elements(p.k, p.n, view_b(p).is_batched ? p.batch : 1);
   const double d = elements(p.m, p.n, p.batch);
-  const double memory = (a + b + d) * kElementBytes / kBytesPerUs;
+  const double memory = (a + b + d) * bytes / kBytesPerUs;
   double total = kLaunchUs + std::max(compute, memory) + (1 - kHiddenShare) * std::min(compute, memory);
-  if (plan.is_a_packed) total += kPackLaunchUs + a * 2 * kElementBytes / kPackBytesPerUs;
-  if (plan.is_b_packed) total += kPackLaunchUs + b * 2 * kElementBytes / kPackBytesPerUs;
+  if (plan.is_a_packed || plan.is_b_packed) total += kPackLaunchUs;
+  if (plan.is_a_packed) total += a * 2 * bytes / kPackBytesPerUs;
+  if (plan.is_b_packed) total += b * 2 * bytes / kPackBytesPerUs;
+  if (is_scattered) total += d * bytes / kScatteredBytesPerUs;
   if (plan.splits > 1 && !splits_in_cluster(tile)) {
     total += kReduceLaunchUs + d * 2 * sizeof(float) * plan.splits / kReduceBytesPerUs;
   }
@@ -152,48 +170,59 @@ double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
 
 }  // namespace
 
-Problem wgmma_problem(const Problem& problem) {
+Problem row_major_problem(const Problem& problem) {
   return problem.d.col_stride == 1 || problem.d.row_stride != 1 ? problem : exchanged(problem);
 }
 
-OperandView view_a(const Problem& p) { return view(p.a, p.m, p.k, p.batch, p.a.row_stride, p.a.col_stride); }
-OperandView view_b(const Problem& p) { return view(p.b, p.n, p.k, p.batch, p.b.col_stride, p.b.row_stride); }
+Problem wgmma_problem(const Problem& problem, const WgmmaTile& tile) {
+  if (tile.n >= 64) return row_major_problem(problem);
+  return problem.m < problem.n ? exchanged(problem) : problem;
+}
+
+std::int64_t wgmma_row_tiles(const Problem& p, const WgmmaTile& tile) {
+  return round_up(ceil_div(p.m, tile.m), wgmma_sharers(tile));
+}
+
+OperandView view_a(const Problem& p) { return view(p, p.a, p.m, p.a.row_stride, p.a.col_stride); }
+OperandView view_b(const Problem& p) { return view(p, p.b, p.n, p.b.col_stride, p.b.row_stride); }
 
 // Rows end on 16 bytes as well: TMA was seen to write up to there what lies past the end of a row (H200, n = 1 and
 // 138).
 bool stores_by_tma(const Problem& p) {
-  return p.n % kTmaElements == 0 && is_aligned(p.d.data, kTmaBytes) && p.d.col_stride == 1 &&
-         fits(p.n, p.m, p.d.row_stride) &&
-         (p.batch == 1 ||
-          (p.d.batch_stride > 0 && p.d.batch_stride % kTmaElements == 0 && p.d.batch_stride < kMaxPitch));
+  const std::int64_t tma = tma_elements(p.dtype);
+  return element_size(p.dtype) == 2 && p.n % tma == 0 && is_aligned(p.d.data, kTmaBytes) && p.d.col_stride == 1 &&
+         fits(p.dtype, p.n, p.m, p.d.row_stride) &&
+         (p.batch == 1 || (p.d.batch_stride > 0 && p.d.batch_stride % tma == 0 && p.d.batch_stride < kMaxPitch));
 }
 
 WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan) {
   constexpr std::int64_t kAlignment = 256;
-  const Problem p = wgmma_problem(problem);
+  const WgmmaTile& tile = kWgmmaTiles[plan.config];
+  const Problem p = wgmma_problem(problem, tile);
   WgmmaWorkspace w;
-  if (plan.splits > 1 && !splits_in_cluster(kWgmmaTiles[plan.config]))
+  if (plan.splits > 1 && !splits_in_cluster(tile))
     w.bytes = round_up(p.m * p.n * p.batch * plan.splits * 4, kAlignment);
   w.packed_a = w.bytes;
-  if (plan.is_a_packed) w.bytes += round_up(packed_bytes(view_a(p), p.m, p.k, p.batch), kAlignment);
+  if (plan.is_a_packed) w.bytes += round_up(packed_bytes(p, view_a(p), p.m), kAlignment);
   w.packed_b = w.bytes;
-  if (plan.is_b_packed) w.bytes += round_up(packed_bytes(view_b(p), p.n, p.k, p.batch), kAlignment);
+  if (plan.is_b_packed) w.bytes += round_up(packed_bytes(p, view_b(p), p.n), kAlignment);
   return w;
 }
 
-bool wgmma_available(DType dtype, const DeviceFacts& device) {
+bool wgmma_available(DType dtype, const DeviceFacts& device, Float32Precision precision) {
+  const bool is_tf32 = dtype == DType::kFloat32 && precision == Float32Precision::kTf32;
   return device.is_cuda && device.compute_capability == 90 && device.shared_memory_opt_in >= 227 * 1024 &&
-         (dtype == DType::kFloat16 || dtype == DType::kBFloat16);
+         (dtype == DType::kFloat16 || dtype == DType::kBFloat16 || is_tf32);
 }
 
 std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device) {
   if (!representable(problem)) return std::nullopt;
-  const Problem p = wgmma_problem(problem);
-  const std::int64_t k_blocks = ceil_div(p.k, kWgmmaK);
+  const std::int64_t k_blocks = ceil_div(problem.k, wgmma_step(element_size(problem.dtype)));
   std::optional<Plan> best;
   double best_cost = 0;
   for (int config = 0; config < kWgmmaTileCount; ++config) {
     const WgmmaTile& tile = kWgmmaTiles[config];
+    const Problem p = wgmma_problem(problem, tile);
     // Pieces of k only where the tiles leave half of the GPU idle, and each piece has work for its stages.
     const std::int64_t tiles = std::min<std::int64_t>(ceil_div(p.m, tile.m), device.sm_count) *
                                std::min<std::int64_t>(ceil_div(p.n, tile.n), device.sm_count) *
@@ -204,7 +233,7 @@ std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device
     for (std::int64_t splits = 1; splits <= most; splits += splits < 16 ? 1 : splits / 8) {
       const std::optional<Plan> plan = make_plan(problem, device, config, splits);
       if (!plan.has_value()) continue;
-      const double estimate = cost(p, device, *plan);
+      const double estimate = cost(problem, device, *plan);
       if (!best.has_value() || estimate < best_cost) {
         best = plan;
         best_cost = estimate;
@@ -216,9 +245,9 @@ std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device
 
 std::vector<Plan> wgmma_plans(const Problem& problem, const DeviceFacts& device) {
   std::vector<Plan> plans;
-  if (!representable(problem) || !wgmma_available(problem.dtype, device)) return plans;
+  if (!representable(problem) || !wgmma_available(problem.dtype, device, problem.precision)) return plans;
   for (int config = 0; config < kWgmmaTileCount; ++config) {
-    for (const int splits : {1, 2, 3, 4, 8}) {
+    for (const int splits : {1, 2, 3, 4, 8, 16}) {
       const std::optional<Plan> plan = make_plan(problem, device, config, splits);
       if (plan.has_value() && plan->splits == splits) plans.push_back(*plan);
     }

@@ -8,11 +8,19 @@
 #include "csrc/common/device_facts.hpp"
 #include "csrc/tiled_matmul/problem.hpp"
 #include "csrc/tiled_matmul/select.hpp"
+#include "csrc/tiled_matmul/wgmma.hpp"
 
 namespace pmpp::matmul {
 
-// The problem as the kernel works on it: where the result lies column by column, its transpose, d' = b' a'.
-Problem wgmma_problem(const Problem& problem);
+// A problem whose result does not lie column by column: else its transpose, d' = b' a'.
+Problem row_major_problem(const Problem& problem);
+
+// The problem as the kernel works on it, which may be its transpose, d' = b' a': where the result lies column by
+// column, and with tiles of few columns where m is the short side.
+Problem wgmma_problem(const Problem& problem, const WgmmaTile& tile);
+
+// Rows of tiles of its result, with those that only fill up a cluster.
+std::int64_t wgmma_row_tiles(const Problem& problem, const WgmmaTile& tile);
 
 // How the kernel reads an operand of `lines` (m or n) by k: lines of k, or (mn_major) k of lines.
 struct OperandView {
@@ -34,13 +42,13 @@ struct WgmmaWorkspace {
 };
 WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan);
 
-// Whether the kernel exists for the device and the dtype.
-bool wgmma_available(DType dtype, const DeviceFacts& device);
+// Whether the kernel exists for the device and the dtype: 16-bit floats, and float32 where tf32 is allowed.
+bool wgmma_available(DType dtype, const DeviceFacts& device, Float32Precision precision = Float32Precision::kIeee);
 
 // The plan that should take least time; none where a size does not fit the kernel's 32-bit coordinates.
 std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device);
 
-// Every plan that can run the problem: all tiles, with k in one piece and in up to four. For tests and measurements.
+// Every plan that can run the problem: all tiles, with k in one piece and in up to 16. For tests and measurements.
 std::vector<Plan> wgmma_plans(const Problem& problem, const DeviceFacts& device);
 
 }  // namespace pmpp::matmul

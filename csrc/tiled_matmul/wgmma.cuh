@@ -1,9 +1,13 @@
-// wgmma: 16-bit floats through the tensor cores of sm_90a, operands loaded by the tensor memory accelerator (TMA).
+// wgmma: 16-bit floats, and float32 as tf32, through the tensor cores of sm_90a, operands loaded by the tensor memory
+// accelerator (TMA).
 //
 // Tiling: persistent blocks walk over output tiles of m x n; k goes by in steps of 64 through a ring of stages in
 // shared memory. Warpgroup 0 loads (one thread of it), each further one multiplies 64 rows of the tile. Operands are
 // read where they lie: a with k contiguous or (kTransA) with m, b with k contiguous or (kTransB) with n. The blocks of
 // a cluster work on tiles below each other, and each loads its share of their common tile of b into all of them.
+//
+// float32 goes by in steps of 32 of k, which are as many bytes, always with k contiguous. TMA rounds it to the nearest
+// tf32 on the way: the tensor cores alone would cut off the last 13 bits.
 //
 // Where TMA cannot address an operand, the tiles that realign have a second loading warpgroup, whose threads and those
 // of the first bring it in by way of registers, beside the TMA of the other operand.
@@ -14,9 +18,9 @@
 // thread. Named barrier 1 + i: warpgroup i around its staging.
 //
 // Epilogue: the accumulators, scaled and added to c, are rounded once, staged in the 128-byte swizzle and stored by TMA
-// while the next tile is multiplied; where TMA cannot address d, by the threads. With pieces of k, float32 sums go to
-// the workspace instead (reduce.cuh adds them up); or, where the pieces of a tile are the blocks of a cluster, through
-// shared memory, each block adding up its share of the rows in the order of k.
+// while the next tile is multiplied; where TMA cannot address d, by the threads. float32 needs no staging. With pieces
+// of k, float32 sums go to the workspace instead (reduce.cuh adds them up); or, where the pieces of a tile are the
+// blocks of a cluster, through shared memory, each block adding up its share of the rows in the order of k.
 //
 // Preconditions: select_wgmma.cpp; TMA fills what lies outside a matrix with zeros, so sizes are free.
 #pragma once
@@ -36,6 +40,15 @@ namespace pmpp::matmul {
 
 inline constexpr int kWgmmaBoxBytes = 64 * kWgmmaK * 2;  // a box of 64 lines of 64 elements
 inline constexpr int kWarpgroup = 128;
+
+// Where two warpgroups multiply, the first starts so many steps of k before the second: then one of them multiplies, at
+// the rate of both, while the other stores its half of a tile. H200, bfloat16, of cuBLAS without and with: 2048 x 2048
+// x 2048 1.04 and 1.09, 4096 x 4096 x 64 1.02 and 1.14, 8192 x 8192 x 8192 1.08 and 1.08; 1 and 3 steps gain less.
+inline constexpr int kLead = 2;
+inline constexpr int kLeadBarrier = 3;  // named barrier
+// The tiles that realign have no register left for it.
+template <WgmmaTile kTile>
+inline constexpr bool kHasLead = wgmma_consumers(kTile) == 2 && !splits_in_cluster(kTile) && !kTile.realigns;
 
 // Registers a thread: with three warpgroups the loading one gives up its share.
 inline constexpr int kProducerRegisters = 24;
@@ -83,7 +96,7 @@ struct WgmmaShared {
   __device__ char* a(int stage) const { return base + stage * kStageBytes; }
   __device__ char* b(int stage) const { return a(stage) + kBytesA; }
   __device__ char* staging(int consumer) const {
-    return base + kTile.stages * kStageBytes + consumer * (64 * wgmma_staged_columns(kTile) * 2);
+    return base + kTile.stages * kStageBytes + consumer * (wgmma_staged_boxes(kTile) * kWgmmaBoxBytes);
   }
   __device__ std::uint64_t* full(int stage) const {
     return reinterpret_cast<std::uint64_t*>(staging(wgmma_consumers(kTile))) + stage;
@@ -110,13 +123,13 @@ __device__ __forceinline__ void wait(std::uint64_t* barrier, int parity) {
 
 // ---- loading ------------------------------------------------------------------------------------------------------
 
-// kLines lines of the operand from `line` on, and 64 of k, into shared memory, split over the cluster.
+// kLines lines of the operand from `line` on, and 64 of k, into shared memory, split over the kCluster blocks that
+// share them.
 template <bool kTrans, int kLines, int kCluster>
 __device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, std::uint64_t* barrier, int line, int k,
                                              int batch, std::uint32_t rank) {
   namespace cp = cuda::ptx;
   static_assert(kCluster >= 1);
-  constexpr int kShare = kLines / kCluster;
   constexpr auto kBlocks = static_cast<std::uint16_t>((1 << kCluster) - 1);
   const auto load = [&](char* box, const int(&at)[3]) {
     if constexpr (kCluster == 1) {
@@ -125,13 +138,18 @@ __device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, s
       cp::cp_async_bulk_tensor(cp::space_cluster, cp::space_global, box, &map, at, barrier, kBlocks);
     }
   };
-  const int first = static_cast<int>(rank) * kShare;
   if constexpr (kTrans) {
+    constexpr int kShare = kWgmmaK / kCluster;
+    static_assert(kLines % 64 == 0 && kShare % 8 == 0, "whole boxes, whole groups of the swizzle");
+    const int first = kCluster > 1 ? static_cast<int>(rank) * kShare : 0;
 #pragma unroll
-    for (int box = 0; box < kShare / 64; ++box) {
-      load(to + (first / 64 + box) * kWgmmaBoxBytes, {line + first + box * 64, k, batch});
+    for (int box = 0; box < kLines / 64; ++box) {
+      load(to + box * kWgmmaBoxBytes + first * 128, {line + box * 64, k + first, batch});
     }
   } else {
+    constexpr int kShare = kLines / kCluster;
+    static_assert(kLines % kCluster == 0 && kShare % 8 == 0, "whole groups of the swizzle");
+    const int first = kCluster > 1 ? static_cast<int>(rank) * kShare : 0;
     load(to + first * kWgmmaK * 2, {k, line + first, batch});
   }
 }
@@ -139,6 +157,8 @@ __device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, s
 template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
 __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
                                         std::int32_t first, std::int32_t step, std::int32_t items, std::uint32_t rank) {
+  constexpr int kColumns = kTransB ? wgmma_box_columns(kTile) : kTile.n;
+  constexpr int kStep = wgmma_step(sizeof(T));
   const WgmmaSchedule& s = args.schedule;
   Ring<kTile.stages> ring;
   for (std::int32_t index = first; index < items; index += step) {
@@ -150,11 +170,11 @@ __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const Wgm
       wait(shared.empty(ring.stage), ring.phase ^ 1);
       std::uint64_t* const full = shared.full(ring.stage);
       cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta, cuda::ptx::space_shared, full,
-                                           wgmma_stage_bytes(kTile));
-      load_operand<kTransA, kTile.m, 1>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m, block * kWgmmaK,
-                                        a_batch, 0);
-      load_operand<kTransB, kTile.n, splits_in_cluster(kTile) ? 1 : kTile.cluster>(
-          shared.b(ring.stage), args.b, full, item.col_tile * kTile.n, block * kWgmmaK, b_batch, rank);
+                                           (kTile.m + kColumns) * kWgmmaK * 2);
+      load_operand<kTransA, kTile.m, 1>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m, block * kStep,
+                                        a_batch, rank);
+      load_operand<kTransB, kColumns, wgmma_sharers(kTile)>(shared.b(ring.stage), args.b, full, item.col_tile * kTile.n,
+                                                            block * kStep, b_batch, rank);
       ring.advance();
     }
   }
@@ -171,7 +191,7 @@ __device__ __forceinline__ void produce_realigned(const WgmmaArguments<T>& args,
   RealigningLoader<kTile.n, kTransB> b;
   Ring<kTile.stages> ring;
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<false>(s, index);
+    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
     const int end = min(begin + s.split_blocks, s.k_blocks);
     // The last step of a piece of k must not read on into the next.
@@ -223,9 +243,10 @@ __device__ __forceinline__ void release(const WgmmaShared<kTile>& shared, int st
   }
 }
 
+// `lead` is the number of steps after which the second warpgroup is to begin; 0 where it has, or there is none.
 template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
 __device__ __forceinline__ void multiply(float (&sums)[kTile.n / 2], const WgmmaShared<kTile>& shared, int consumer,
-                                         int blocks, Ring<kTile.stages>& ring) {
+                                         int blocks, Ring<kTile.stages>& ring, int lead = 0) {
   // Within a box: 16 of k are 32 bytes of each line, or 16 lines where the operand lies the other way.
   constexpr int kStepA = kTransA ? 2048 : 32, kLeadingA = kTransA ? kWgmmaBoxBytes : 16;
   constexpr int kStepB = kTransB ? 2048 : 32, kLeadingB = kTransB ? kWgmmaBoxBytes : 16;
@@ -253,6 +274,9 @@ __device__ __forceinline__ void multiply(float (&sums)[kTile.n / 2], const Wgmma
     if (unreleased >= 0) release<kTile>(shared, unreleased);
     unreleased = ring.stage;
     ring.advance();
+    if constexpr (kHasLead<kTile>) {
+      if (block + 1 == lead) ptx::bar_arrive(kLeadBarrier, 2 * kWarpgroup);
+    }
   }
   ptx::wgmma_wait_group<0>();
 #pragma unroll
@@ -313,6 +337,33 @@ __device__ __forceinline__ void store_partial(const float (&sums)[kCount], const
   }
 }
 
+// Elements of a float32 d from the accumulators of a warp; those whose bit is set in `skipped` are left alone.
+template <int kCount>
+__device__ __forceinline__ void store_fragments(const float (&sums)[kCount], const Arguments<float>& p,
+                                                const FragmentOrigin& at, std::int64_t batch,
+                                                std::uint64_t skipped = 0) {
+  const bool paired = p.d_col == 1 && p.d_row % 2 == 0 && p.d_batch % 2 == 0 && p.n % 2 == 0 &&
+                      reinterpret_cast<std::uintptr_t>(p.d) % 8 == 0 && skipped == 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (at.row + half * 8 >= p.m) continue;
+    float* const d = p.d_at(batch, at.row + half * 8, at.col);
+#pragma unroll
+    for (int i = 0; i < kCount / 4; ++i) {
+      const int x = i * 4 + half * 2;
+      if (paired) {
+        if (at.col + i * 8 < p.n) *reinterpret_cast<float2*>(d + i * 8) = make_float2(sums[x], sums[x + 1]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const bool is_skipped = x + j < 64 && (skipped >> (x + j) % 64 & 1) != 0;
+          if (at.col + i * 8 + j < p.n && !is_skipped) d[(i * 8 + j) * p.d_col] = sums[x + j];
+        }
+      }
+    }
+  }
+}
+
 template <class T>
 __device__ __forceinline__ std::uint32_t pack_pair(float x, float y) {
   return static_cast<std::uint32_t>(narrow<T>(x).bits) | static_cast<std::uint32_t>(narrow<T>(y).bits) << 16;
@@ -351,99 +402,111 @@ __device__ __forceinline__ void stage(const float (&sums)[kCount], char* staging
   }
 }
 
-// A warp's 16 rows of the staging into rows of d that are contiguous but not on 16-byte boundaries: words of 4 bytes on
-// their boundaries, and single elements at the ends. Where a row starts off a word (`odd`), a word takes the upper half
-// of one staged word and the lower half of the next. kRows rows are read before the first is written: the compiler
-// cannot tell that d is not the staging, and one after another each word would wait for shared memory (4096 x 4095 x
-// 4096 on an H200: 245 us, 181 us with n = 4096).
+// A warp's 16 rows of the staging into rows of d that are contiguous but not on 16-byte boundaries: chunks of 16 bytes
+// on their boundaries, cut out of two staged ones, then the elements before the first and behind the last. What is
+// written together is read together first: the compiler cannot tell that d is not the staging, and one after another
+// each chunk would wait for shared memory.
 template <class T, int kColumns>
-__device__ __forceinline__ void store_rows_by_words(T* to, std::int64_t pitch, const char* staging, int rows,
-                                                    int columns) {
-  constexpr int kRows = 4, kWords = kColumns / 64;  // words of a row a lane
-  const int lane = threadIdx.x % 32;
-  const int first_row = threadIdx.x / 32 % 4 * 16;
-  for (int row0 = first_row; row0 < min(first_row + 16, rows); row0 += kRows) {
-    std::uint32_t word[kRows][kWords];
+__device__ __forceinline__ void store_rows_by_chunks(T* to, std::int64_t pitch, const char* staging, int rows,
+                                                     int columns) {
+  constexpr int kChunk = 8, kRows = 16;  // elements of a chunk; rows of a warp
+  constexpr int kLanes = kColumns / kChunk, kRowsAtOnce = 32 / kLanes;
+  constexpr int kInFlight = kRows / kRowsAtOnce < 2 ? 1 : 2;
+  static_assert(kRows % (kRowsAtOnce * kInFlight) == 0);
+  const int lane = threadIdx.x % 32, first_row = threadIdx.x / 32 % 4 * kRows;
+  const int chunk = lane % kLanes;
+  const auto off_boundary = [](const T* at) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % 16 / 2); };
+#pragma unroll 1
+  for (int i = 0; i < kRows; i += kRowsAtOnce * kInFlight) {
+    uint4 before[kInFlight], own[kInFlight];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-      for (int w = 0; w < kWords; ++w) {
-        const int chunk = (lane + w * 32) / 4;
-        word[r][w] = *reinterpret_cast<const std::uint32_t*>(staging + staged_at(row0 + r, chunk) + lane % 4 * 4);
-      }
+    for (int f = 0; f < kInFlight; ++f) {
+      const int row = first_row + i + f * kRowsAtOnce + lane / kLanes;
+      own[f] = *reinterpret_cast<const uint4*>(staging + staged_at(row, chunk));
+      before[f] = *reinterpret_cast<const uint4*>(staging + staged_at(row, max(chunk - 1, 0)));
     }
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      T* const row = to + (row0 + r) * pitch;
-      const bool odd = reinterpret_cast<std::uintptr_t>(row) / 2 % 2 != 0;
-      std::uint32_t last = 0;  // the staged word before this lane's
-#pragma unroll
-      for (int w = 0; w < kWords; ++w) {
-        const std::uint32_t own = word[r][w];
-        const std::uint32_t before = __shfl_sync(~0u, own, (lane + 31) % 32);
-        const std::uint32_t previous = lane == 0 ? last : before;
-        last = before;  // in lane 0 that of lane 31
-        const std::uint32_t value = odd ? previous >> 16 | own << 16 : own;
-        const int col = (lane + w * 32) * 2 - odd;
-        if (row0 + r >= rows) continue;
-        if (col >= 0 && col + 1 < columns) {
-          *reinterpret_cast<std::uint32_t*>(row + col) = value;
-        } else if (col >= 0 && col < columns) {
-          row[col].bits = static_cast<std::uint16_t>(value);
-        } else if (col < 0 && columns > 0) {
-          row[0].bits = static_cast<std::uint16_t>(own);
-        }
-        // The last column of an odd row is in no word of a lane's own.
-        if (odd && w == kWords - 1 && lane == 31 && columns == kColumns) {
-          row[kColumns - 1].bits = static_cast<std::uint16_t>(own >> 16);
-        }
+    for (int f = 0; f < kInFlight; ++f) {
+      const int row = first_row + i + f * kRowsAtOnce + lane / kLanes;
+      T* const line = to + row * pitch;
+      const int off = off_boundary(line), col = chunk * kChunk - off;
+      if (row < rows && col >= 0 && col + kChunk <= columns) {
+        transposition::store_chunk(line + col,
+                                   off == 0 ? own[f] : transposition::shift_chunks<2>(before[f], own[f], 16 - 2 * off));
       }
     }
+  }
+  // Two lanes a row, one for each end.
+  const int row = first_row + lane / 2;
+  T* const line = to + row * pitch;
+  const int off = off_boundary(line);
+  const int head = off == 0 ? 0 : min(kChunk - off, columns), tail = (columns - head) % kChunk;
+  const int count = row >= rows ? 0 : lane % 2 == 0 ? head : tail;
+  const int col0 = lane % 2 == 0 ? 0 : columns - tail;
+  T element[kChunk - 1];
+#pragma unroll
+  for (int i = 0; i < kChunk - 1; ++i) {
+    const int col = col0 + i;
+    if (i < count) element[i] = *reinterpret_cast<const T*>(staging + staged_at(row, col / kChunk) + col % kChunk * 2);
+  }
+#pragma unroll
+  for (int i = 0; i < kChunk - 1; ++i) {
+    if (i < count) line[col0 + i] = element[i];
   }
 }
 
-template <class T, WgmmaTile kTile, int kPart = 0>
-__device__ __forceinline__ void store_tile(const float (&sums)[kTile.n / 2], const WgmmaArguments<T>& args,
-                                           const WgmmaShared<kTile>& shared, int consumer, const WorkItem& item) {
+// By TMA, a box of 64 columns at a time: while one is stored the next is staged in the other half of the staging.
+template <class T, WgmmaTile kTile, int kBox = 0>
+__device__ __forceinline__ void store_boxes(const float (&sums)[kTile.n / 2], const WgmmaArguments<T>& args,
+                                            const WgmmaShared<kTile>& shared, int consumer, const WorkItem& item) {
   namespace cp = cuda::ptx;
+  constexpr int kBoxes = wgmma_staged_boxes(kTile);
+  static_assert(kTile.n / 64 % kBoxes == 0, "every tile starts in the same half");
+  char* const staging = shared.staging(consumer) + kBox % kBoxes * kWgmmaBoxBytes;
+  const bool leader = threadIdx.x % kWarpgroup == 0;
+  if (leader) cp::cp_async_bulk_wait_group_read(cp::n32_t<kBoxes - 1>());
+  ptx::bar_sync(1 + consumer, kWarpgroup);
+  stage<T, 64, kBox * 32>(sums, staging);
+  cp::fence_proxy_async(cp::space_shared);
+  ptx::bar_sync(1 + consumer, kWarpgroup);
+  if (leader) {
+    const int at[3] = {item.col_tile * kTile.n + kBox * 64, item.row_tile * kTile.m + consumer * 64, item.batch};
+    cp::cp_async_bulk_tensor(cp::space_global, cp::space_shared, &args.d, at, staging);
+    cp::cp_async_bulk_commit_group();
+  }
+  if constexpr ((kBox + 1) * 64 < kTile.n) store_boxes<T, kTile, kBox + 1>(sums, args, shared, consumer, item);
+}
+
+// By the threads, where TMA cannot address d.
+template <class T, WgmmaTile kTile, int kPart = 0>
+__device__ __forceinline__ void store_parts(const float (&sums)[kTile.n / 2], const WgmmaArguments<T>& args,
+                                            const WgmmaShared<kTile>& shared, int consumer, const WorkItem& item) {
   constexpr int kColumns = wgmma_staged_columns(kTile);
   const Arguments<T>& p = args.problem;
   char* const staging = shared.staging(consumer);
-  const bool leader = threadIdx.x % kWarpgroup == 0;
   const std::int64_t row0 = std::int64_t{item.row_tile} * kTile.m + consumer * 64;
   const std::int64_t col0 = std::int64_t{item.col_tile} * kTile.n + kPart * kColumns;
+  T* const d = p.d + item.batch * p.d_batch + row0 * p.d_row + col0 * p.d_col;
+  const int rows = static_cast<int>(min(p.m - row0, std::int64_t{64}));
+  const int columns = static_cast<int>(min(p.n - col0, std::int64_t{kColumns}));
 
-  // The store before has read the staging: by TMA, or by the threads that this barrier waits for.
-  if (leader) cp::cp_async_bulk_wait_group_read(cp::n32_t<0>());
-  ptx::bar_sync(1 + consumer, kWarpgroup);
+  ptx::bar_sync(1 + consumer, kWarpgroup);  // the staging has been read
   stage<T, kColumns, kPart * kColumns / 2>(sums, staging);
-  if (args.schedule.store_by_tma) cp::fence_proxy_async(cp::space_shared);
   ptx::bar_sync(1 + consumer, kWarpgroup);
-  if (args.schedule.store_by_tma) {
-    if (leader) {
-#pragma unroll
-      for (int box = 0; box < kColumns / 64; ++box) {
-        const int at[3] = {static_cast<int>(col0) + box * 64, static_cast<int>(row0), item.batch};
-        cp::cp_async_bulk_tensor(cp::space_global, cp::space_shared, &args.d, at, staging + box * kWgmmaBoxBytes);
-      }
-      cp::cp_async_bulk_commit_group();
-    }
+  if (p.d_col == 1) {
+    store_rows_by_chunks<T, kColumns>(d, p.d_row, staging, rows, columns);
   } else {
-    T* const d = p.d + item.batch * p.d_batch + row0 * p.d_row + col0 * p.d_col;
-    const int rows = static_cast<int>(min(p.m - row0, std::int64_t{64}));
-    const int columns = static_cast<int>(min(p.n - col0, std::int64_t{kColumns}));
-    if (p.d_col == 1) {
-      store_rows_by_words<T, kColumns>(d, p.d_row, staging, rows, columns);
-    } else {
-      for (int row = threadIdx.x % 64; row < rows; row += 64) {
-        for (int col = threadIdx.x / 64 % 2; col < columns; col += 2) {
-          const char* const staged = staging + staged_at(row, col / 8) + col % 8 * 2;
-          pmpp::store(d + row * p.d_row + col * p.d_col, *reinterpret_cast<const T*>(staged));
-        }
+    // Neighbouring threads have neighbouring rows, which lie next to each other where the problem was exchanged.
+    const int row = threadIdx.x % 64;
+    if (row < rows) {
+#pragma unroll 4
+      for (int col = threadIdx.x / 64 % 2; col < columns; col += 2) {
+        const char* const staged = staging + staged_at(row, col / 8) + col % 8 * 2;
+        pmpp::store(d + row * p.d_row + col * p.d_col, *reinterpret_cast<const T*>(staged));
       }
     }
   }
-  if constexpr ((kPart + 1) * kColumns < kTile.n) store_tile<T, kTile, kPart + 1>(sums, args, shared, consumer, item);
+  if constexpr ((kPart + 1) * kColumns < kTile.n) store_parts<T, kTile, kPart + 1>(sums, args, shared, consumer, item);
 }
 
 template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
@@ -455,9 +518,17 @@ __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const Wgm
   Ring<kTile.stages> ring;
   float sums[kTile.n / 2];
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<false>(s, index);
+    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
-    multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, min(s.split_blocks, s.k_blocks - begin), ring);
+    const int blocks = min(s.split_blocks, s.k_blocks - begin);
+    int lead = 0;
+    if constexpr (kHasLead<kTile>) {
+      if (index == first && first + step < items) {  // there is a tile after it
+        if (consumer == 0) lead = min(kLead, blocks);
+        if (consumer == 1) ptx::bar_sync(kLeadBarrier, 2 * kWarpgroup);
+      }
+    }
+    multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, blocks, ring, lead);
     const FragmentOrigin at = {std::int64_t{item.row_tile} * kTile.m + consumer * 64 + warp * 16 + lane / 4,
                                std::int64_t{item.col_tile} * kTile.n + lane % 4 * 2};
     if (s.splits > 1) {
@@ -465,11 +536,21 @@ __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const Wgm
       store_partial(sums, p, s.partial + matrix * p.m * p.n, at);
     } else {
       apply_scalars(sums, p, at, item.batch);
-      store_tile<T, kTile>(sums, args, shared, consumer, item);
+      if constexpr (sizeof(T) == sizeof(float)) {
+        store_fragments(sums, p, at, item.batch);
+      } else {
+        if constexpr (kTile.n >= 64) {
+          if (args.schedule.store_by_tma) {
+            store_boxes<T, kTile>(sums, args, shared, consumer, item);
+            continue;
+          }
+        }
+        store_parts<T, kTile>(sums, args, shared, consumer, item);
+      }
     }
   }
-  // Shared memory has to outlive the last store.
-  if (threadIdx.x % kWarpgroup == 0) cuda::ptx::cp_async_bulk_wait_group(cuda::ptx::n32_t<0>());
+  // Shared memory has to outlive what the last store reads.
+  if (threadIdx.x % kWarpgroup == 0) cuda::ptx::cp_async_bulk_wait_group_read(cuda::ptx::n32_t<0>());
 }
 
 // All threads of the cluster: what was written to shared memory before is visible to every block after.
@@ -491,7 +572,7 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
   Ring<kTile.stages> ring;
   float sums[kTile.n / 2];
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<true>(s, index);
+    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
     multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, min(s.split_blocks, s.k_blocks - begin), ring);
 
@@ -535,7 +616,8 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
         }
       }
       T* const d = p.d_at(item.batch, tile_row + row, col);
-      const bool together = p.d_col == 1 && col + kVector <= p.n && reinterpret_cast<std::uintptr_t>(d) % 4 == 0;
+      const bool together =
+          p.d_col == 1 && col + kVector <= p.n && reinterpret_cast<std::uintptr_t>(d) % (2 * sizeof(T)) == 0;
 #pragma unroll
       for (int i = 0; i < kVector; i += 2) {
         T pair[2];
@@ -544,8 +626,12 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
           if (col + i + j < p.n) pair[j] = p.finish(item.batch, tile_row + row, col + i + j, terms[0][i + j]);
         }
         if (together) {
-          *reinterpret_cast<std::uint32_t*>(d + i) =
-              static_cast<std::uint32_t>(pair[0].bits) | static_cast<std::uint32_t>(pair[1].bits) << 16;
+          if constexpr (sizeof(T) == sizeof(float)) {
+            *reinterpret_cast<float2*>(d + i) = make_float2(pair[0], pair[1]);
+          } else {
+            *reinterpret_cast<std::uint32_t*>(d + i) =
+                static_cast<std::uint32_t>(pair[0].bits) | static_cast<std::uint32_t>(pair[1].bits) << 16;
+          }
         } else {
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
@@ -568,7 +654,7 @@ __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTil
   extern __shared__ __align__(1024) char raw[];
   const WgmmaShared<kTile> shared = {raw};
   const WgmmaSchedule& s = args.schedule;
-  const std::int32_t items = s.row_tiles * s.col_tiles * s.splits * s.batch;
+  const std::int32_t items = s.items;
   const auto first = static_cast<std::int32_t>(blockIdx.x), step = static_cast<std::int32_t>(gridDim.x);
   constexpr int kConsumers = wgmma_consumers(kTile);
   // Registers can only go to the multiplying warpgroups where a block has the multiprocessor to itself.
@@ -577,6 +663,8 @@ __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTil
   constexpr bool kInCluster = splits_in_cluster(kTile);
 
   if (threadIdx.x == 0) {
+    if (!s.a_realigned) ptx::prefetch_tensormap(&args.a);
+    if (!s.b_realigned) ptx::prefetch_tensormap(&args.b);
     for (int stage = 0; stage < kTile.stages; ++stage) {
       cuda::ptx::mbarrier_init(shared.full(stage), 1 + (kTile.realigns ? kRealignWarps : 0));
       cuda::ptx::mbarrier_init(shared.empty(stage), kConsumers * (kInCluster ? 1 : kTile.cluster));
@@ -594,7 +682,7 @@ __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTil
 
   if (threadIdx.x < kProducers * kWarpgroup) {
     if constexpr (kRebalance) ptx::setmaxnreg_dec<kProducerRegisters>();
-    if constexpr (kTile.realigns) {
+    if constexpr (kTile.realigns && sizeof(T) == 2) {
       produce_realigned<T, kTile, kTransA, kTransB>(args, shared, first, step, items);
     } else if (threadIdx.x == 0) {
       const std::uint32_t rank = kTile.cluster > 1 ? first % kTile.cluster : 0;

@@ -6,16 +6,20 @@
 namespace pmpp::matmul {
 
 // An output tile of m x n, 64 of k at a time through `stages` buffers. `cluster` blocks, one below the other, share
-// each tile of b. `per_sm` blocks are meant to be resident on a multiprocessor. Where cluster is 0 it is the plan's:
-// its blocks work on pieces of k of one tile, and add up their sums through each other's shared memory. Where it
-// `realigns`, two warpgroups load by way of registers what TMA cannot address (wgmma_realign.cuh).
+// each tile of b. `per_sm` blocks are meant to be resident on a
+// multiprocessor. Where cluster is 0 it is the plan's: its blocks work on pieces of k of one tile, and add up their
+// sums through each other's shared memory. Where it `realigns`, two warpgroups load by way of registers what TMA cannot
+// address (wgmma_realign.cuh). Tiles of fewer than 64 columns are for problems with a short side, which becomes n.
 struct WgmmaTile {
   int m, n, stages, cluster, per_sm;
   bool realigns = false;
 };
 inline constexpr int kMaxKCluster = 8;  // the largest cluster that every GPU of sm_90 runs
 
-inline constexpr int kWgmmaK = 64;
+inline constexpr int kWgmmaK = 64;  // of 16-bit elements
+
+// Elements of a step of k: a line of it is 128 bytes, the width of the swizzle.
+constexpr int wgmma_step(int element_bytes) { return kWgmmaK * 2 / element_bytes; }
 
 // Largest first. What separates them is measured beside kWgmmaCosts (select_wgmma.cpp).
 inline constexpr WgmmaTile kWgmmaTiles[] = {
@@ -35,6 +39,9 @@ inline constexpr WgmmaTile kWgmmaTiles[] = {
     {128, 128, 5, 1, 1, true},  // 13
     {64, 128, 5, 1, 1, true},   // 14
     {64, 64, 5, 1, 2, true},    // 15
+    {64, 128, 8, 2, 1},         // 16
+    {64, 32, 13, 1, 1},         // 17
+    {64, 16, 13, 1, 1},         // 18
 };
 inline constexpr int kWgmmaTileCount = sizeof(kWgmmaTiles) / sizeof(kWgmmaTiles[0]);
 
@@ -43,10 +50,17 @@ constexpr int wgmma_consumers(const WgmmaTile& tile) { return tile.m / 64; }
 constexpr int wgmma_producers(const WgmmaTile& tile) { return tile.realigns ? 2 : 1; }
 constexpr int wgmma_threads(const WgmmaTile& tile) { return 128 * (wgmma_consumers(tile) + wgmma_producers(tile)); }
 constexpr bool splits_in_cluster(const WgmmaTile& tile) { return tile.cluster == 0; }
-constexpr int wgmma_stage_bytes(const WgmmaTile& tile) { return (tile.m + tile.n) * kWgmmaK * 2; }
-// Columns that the epilogue stages at a time, in boxes of 64.
-constexpr int wgmma_staged_columns(const WgmmaTile& tile) { return tile.n % 128 == 0 ? 128 : 64; }
-constexpr int wgmma_staging_bytes(const WgmmaTile& tile) { return tile.m * wgmma_staged_columns(tile) * 2; }
+// Blocks that share a tile of b.
+constexpr int wgmma_sharers(const WgmmaTile& tile) { return splits_in_cluster(tile) ? 1 : tile.cluster; }
+// A tile of b that lies along n is loaded in whole boxes of 64.
+constexpr int wgmma_box_columns(const WgmmaTile& tile) { return tile.n < 64 ? 64 : tile.n; }
+constexpr int wgmma_stage_bytes(const WgmmaTile& tile) { return (tile.m + wgmma_box_columns(tile)) * kWgmmaK * 2; }
+// Columns that the epilogue stages, and boxes of 64 that it has room for: two are in turn stored and written.
+constexpr int wgmma_staged_columns(const WgmmaTile& tile) {
+  return tile.n % 128 == 0 ? 128 : tile.n < 64 ? tile.n : 64;
+}
+constexpr int wgmma_staged_boxes(const WgmmaTile& tile) { return tile.n % 128 == 0 ? 2 : 1; }
+constexpr int wgmma_staging_bytes(const WgmmaTile& tile) { return tile.m * wgmma_staged_boxes(tile) * 64 * 2; }
 constexpr int wgmma_shared_bytes(const WgmmaTile& tile) {
   return tile.stages * wgmma_stage_bytes(tile) + wgmma_staging_bytes(tile) + 2 * tile.stages * 8;
 }
@@ -67,8 +81,9 @@ static_assert([] {
 
 // What all blocks share of a launch. Work items are numbered tile first, then piece of k, then matrix of the batch.
 struct WgmmaSchedule {
-  std::int32_t row_tiles = 0, col_tiles = 0;  // row_tiles is a multiple of the cluster
+  std::int32_t row_tiles = 0, col_tiles = 0;  // row_tiles is a multiple of the blocks that share b
   std::int32_t splits = 1, batch = 1;
+  std::int32_t items = 0;  // all of them; a constant, since the warpgroups have no register left for the product
   std::int32_t k_blocks = 0, split_blocks = 0;  // steps of 64 of k: all, and of one piece
   std::int32_t group = 0;  // rows of tiles that are walked together, so that their operands stay in L2
   std::int32_t store_by_tma = 0;

@@ -23,15 +23,16 @@ Encode driver_encode() {
 cudaError_t encode_new(CUtensorMap* map, const MatrixMap& matrix) {
   const Encode function = driver_encode();
   if (function == nullptr) return cudaErrorNotSupported;
-  constexpr cuuint64_t kElementBytes = 2;
+  const auto bytes = static_cast<cuuint64_t>(element_size(matrix.dtype));
   const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(matrix.length), static_cast<cuuint64_t>(matrix.lines),
                                static_cast<cuuint64_t>(matrix.batch)};
-  const cuuint64_t pitches[2] = {static_cast<cuuint64_t>(matrix.pitch) * kElementBytes,
-                                 static_cast<cuuint64_t>(matrix.batch_pitch) * kElementBytes};
+  const cuuint64_t pitches[2] = {static_cast<cuuint64_t>(matrix.pitch) * bytes,
+                                 static_cast<cuuint64_t>(matrix.batch_pitch) * bytes};
   const cuuint32_t box[3] = {static_cast<cuuint32_t>(matrix.box_length), static_cast<cuuint32_t>(matrix.box_lines), 1};
   const cuuint32_t steps[3] = {1, 1, 1};
-  const CUtensorMapDataType type =
-      matrix.dtype == DType::kFloat16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  if (matrix.dtype == DType::kFloat16) type = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  if (matrix.dtype == DType::kFloat32) type = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   const CUresult result =
       function(map, type, 3, const_cast<void*>(matrix.data), sizes, pitches, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

@@ -11,11 +11,12 @@
 
 namespace pmpp::tma {
 
-// `batch` matrices of `lines` lines of `length` contiguous 16-bit elements, moved in boxes of box_length x box_lines in
-// the 128-byte swizzle. Address and pitches are multiples of 16 bytes, pitches below 2^40 bytes, sizes up to 2^31 - 1.
-// Elements outside the matrix are read as zeros and not written.
+// `batch` matrices of `lines` lines of `length` contiguous elements, moved in boxes of box_length x box_lines, whose
+// lines are 128 bytes, in the 128-byte swizzle. Float32 is rounded to the nearest tf32 on the way to shared memory.
+// Address and pitches are multiples of 16 bytes, pitches below 2^40 bytes, sizes up to 2^31 - 1. Elements outside the
+// matrix are read as zeros and not written.
 struct MatrixMap {
-  DType dtype = DType::kFloat16;  // kFloat16 or kBFloat16
+  DType dtype = DType::kFloat16;  // kFloat16, kBFloat16 or kFloat32
   const void* data = nullptr;
   std::int64_t length = 0, lines = 0, batch = 1;
   std::int64_t pitch = 0, batch_pitch = 0;  // elements

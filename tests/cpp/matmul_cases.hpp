@@ -39,6 +39,7 @@ struct MatmulCase {
   int odd_offset = 0;                   // elements in front of a, b and c, which take their base off its alignment
   int a_offset = 0, b_offset = 0;       // more of them, in front of a and b alone
   int a_pad = 0, b_pad = 0, d_pad = 0;  // elements between the lines of a, b and d
+  matmul::Float32Precision precision = matmul::Float32Precision::kIeee;
 };
 
 // The same view with lines further apart.
@@ -100,6 +101,7 @@ struct MatmulData {
     };
     matmul::Problem p{};
     p.dtype = spec.dtype;
+    p.precision = spec.precision;
     p.m = spec.m, p.n = spec.n, p.k = spec.k, p.batch = spec.batch;
     p.a = operand(a), p.b = operand(b), p.c = operand(c);
     p.d = {d.data(), d.view.row_stride, d.view.col_stride, d.view.batch_stride};

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::int64_t kLaunchLimitX = 2147483647;
 constexpr std::int64_t kLaunchLimitYZ = 65535;
+// The steps whose grids are those of their tiles; the others have tests of their own.
 constexpr Algorithm kCudaLadder[] = {Algorithm::kNaive, Algorithm::kTiled, Algorithm::kTiledDynamic};
 constexpr Algorithm kCpuLadder[] = {Algorithm::kNaive, Algorithm::kBlocked};
 
@@ -54,7 +55,8 @@ TEST(MatmulNames, RoundTripAndAreThoseOfTheContract) {
   const std::pair<Algorithm, const char*> expected[] = {
       {Algorithm::kAuto, "auto"},      {Algorithm::kNaive, "naive"},
       {Algorithm::kTiled, "tiled"},    {Algorithm::kTiledDynamic, "tiled_dynamic"},
-      {Algorithm::kMma, "mma"},        {Algorithm::kWgmma, "wgmma"},
+      {Algorithm::kSimt, "simt"},      {Algorithm::kMma, "mma"},
+      {Algorithm::kWgmma, "wgmma"},    {Algorithm::kEmulated, "emulated"},
       {Algorithm::kBlocked, "blocked"}};
   for (const auto& [algorithm, name] : expected) {
     EXPECT_STREQ(algorithm_name(algorithm), name);
@@ -71,9 +73,11 @@ TEST(MatmulNames, UnknownOnesParseToNothing) {
 TEST(MatmulAlgorithms, ListTheLadderInOrder) {
   for (const DType dtype : kAllDTypes) {
     std::vector<Algorithm> cuda(std::begin(kCudaLadder), std::end(kCudaLadder));
+    cuda.push_back(Algorithm::kSimt);
     if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) {
       cuda.insert(cuda.end(), {Algorithm::kMma, Algorithm::kWgmma});
     }
+    if (dtype == DType::kFloat32) cuda.push_back(Algorithm::kEmulated);
     EXPECT_EQ(algorithms(dtype, h200_facts()), cuda) << dtype_name(dtype);
     EXPECT_EQ(algorithms(dtype, cpu_facts(4)), std::vector<Algorithm>(std::begin(kCpuLadder), std::end(kCpuLadder)))
         << dtype_name(dtype);
@@ -119,7 +123,24 @@ TEST(MatmulSelect, AutoOnTheCpuIsBlocked) {
   EXPECT_FALSE(plan->is_cuda);
 }
 
-TEST(MatmulSelect, AutoOnCudaTakesWideTilesUnlessTheyLeaveHalfOfTheDeviceIdle) {
+TEST(MatmulSelect, AutoOnCudaTakesSimtForWhatTheTensorCoresDoNot) {
+  constexpr std::int64_t huge = std::int64_t{1} << 40;
+  for (const DType dtype : kAllDTypes) {
+    if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) continue;
+    for (const Problem& p : {problem_of(1, 1, 1, dtype), problem_of(128, 128, 128, dtype), problem_of(0, 4, 4, dtype),
+                             problem_of(4000, 4001, 0, dtype), problem_of(huge, 3, 3, dtype),
+                             problem_of(3, 3, huge, dtype), problem_of(7, 9, 11, dtype, huge)}) {
+      const auto plan = select(p, h200_facts(), Algorithm::kAuto);
+      ASSERT_TRUE(plan) << to_string(p);
+      EXPECT_EQ(plan->algorithm, Algorithm::kSimt) << to_string(p);
+    }
+    // More partial sums than could be stored.
+    EXPECT_EQ(select(problem_of(huge, huge, huge, dtype), h200_facts(), Algorithm::kAuto)->algorithm,
+              Algorithm::kTiledDynamic);
+  }
+}
+
+TEST(MatmulSelect, AutoWithoutRoomForSimtTakesWideTilesUnlessTheyLeaveHalfOfTheDeviceIdle) {
   constexpr std::int64_t huge = std::int64_t{1} << 60;
   const struct {
     std::int64_t m, n, batch;
@@ -135,8 +156,10 @@ TEST(MatmulSelect, AutoOnCudaTakesWideTilesUnlessTheyLeaveHalfOfTheDeviceIdle) {
       {1024, 1024, 1, Algorithm::kTiledDynamic},
       {huge, huge, huge, Algorithm::kTiledDynamic}  // would overflow if multiplied out
   };
+  DeviceFacts tight = h200_facts();
+  tight.shared_memory_opt_in = 16384;
   for (const auto& c : cases) {
-    const auto plan = select(problem_of(c.m, c.n, 9, DType::kFloat32, c.batch), h200_facts(), Algorithm::kAuto);
+    const auto plan = select(problem_of(c.m, c.n, 9, DType::kFloat32, c.batch), tight, Algorithm::kAuto);
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->algorithm, c.expected) << c.m << " " << c.n << " " << c.batch << ": " << to_string(*plan);
   }
@@ -182,6 +205,7 @@ TEST(MatmulSelect, GridsCoverEveryTile) {
 TEST(MatmulSelect, EmptyProblemsHaveAPlan) {
   for (const DeviceFacts& device : {cpu_facts(3), h200_facts()}) {
     for (const Algorithm algorithm : algorithms(DType::kFloat32, device)) {
+      if (algorithm == Algorithm::kEmulated) continue;  // has nothing to plan, and auto takes another
       for (const auto& p : {problem_of(0, 5, 3), problem_of(5, 0, 3), problem_of(5, 5, 0), problem_of(0, 0, 0),
                             problem_of(5, 5, 5, DType::kFloat32, 0)}) {
         const auto plan = select(p, device, algorithm);
@@ -305,7 +329,7 @@ TEST(MatmulPrinting, APlanIsOneLineThatNamesTheAlgorithmAndTheLaunch) {
       lines.insert(line);
     }
   }
-  EXPECT_EQ(lines.size(), 5u) << "different plans print differently";
+  EXPECT_EQ(lines.size(), 7u) << "different plans print differently";
   EXPECT_EQ(lines.count("tiled 16x16x16 grid 7x13x1 block 16x16 shared 0"), 1u);
   EXPECT_EQ(lines.count("tiled_dynamic 32x32x32 grid 4x7x1 block 32x32 shared 8192"), 1u);
 }

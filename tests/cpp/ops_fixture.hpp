@@ -42,7 +42,7 @@ class Ops : public ::testing::TestWithParam<at::DeviceType> {
   // Small whole numbers, the same on every device.
   Tensor whole(at::IntArrayRef shape) const { return at::randint(-4, 5, shape, at::kLong); }
   std::vector<const char*> matmul_algorithms() const {
-    return on_cuda() ? std::vector<const char*>{"auto", "naive", "tiled", "tiled_dynamic"}
+    return on_cuda() ? std::vector<const char*>{"auto", "naive", "tiled", "tiled_dynamic", "simt"}
                      : std::vector<const char*>{"auto", "naive", "blocked"};
   }
   std::vector<const char*> transpose_algorithms() const {

@@ -338,14 +338,14 @@ TEST_P(Ops, ErrorAlgorithm) {
   const Tensor x = random({2, 2}, at::kFloat);
   expect_error<c10::ValueError>([&] { pmpp::tiled_matmul(x, x, "fast"); },
                                 "tiled_matmul: unknown algorithm 'fast'; expected one of auto, naive, tiled, "
-                                "tiled_dynamic, mma, wgmma, blocked");
+                                "tiled_dynamic, simt, mma, wgmma, blocked");
   expect_error<c10::ValueError>([&] { pmpp::padded_transpose(x, "fast"); },
                                 "padded_transpose: unknown algorithm 'fast'; expected one of auto, naive, shared, "
                                 "padded, padded16, vectorized, blocked");
   if (on_cuda()) {
     expect_error<c10::NotImplementedError>([&] { pmpp::tiled_matmul(x, x, "blocked"); },
                                            "tiled_matmul: algorithm 'blocked' is not available for Float on cuda:0; "
-                                           "available: auto, naive, tiled, tiled_dynamic");
+                                           "available: auto, naive, tiled, tiled_dynamic, simt");
     expect_error<c10::NotImplementedError>([&] { pmpp::padded_transpose(x, "blocked"); },
                                            "padded_transpose: algorithm 'blocked' is not available for Float on "
                                            "cuda:0; available: auto, naive, shared, padded, padded16, "

@@ -16,8 +16,6 @@
 
 namespace pmpp::test {
 
-constexpr bool is_complex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
-
 constexpr bool is_integer(DType dtype) {
   return dtype == DType::kUInt8 || dtype == DType::kInt8 || dtype == DType::kInt16 || dtype == DType::kInt32 ||
          dtype == DType::kInt64;

@@ -39,11 +39,11 @@ DeviceFacts device_of(int capability, int shared_opt_in = 227 * 1024) {
 // What the kernel takes for granted of its launch.
 void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& device) {
   const std::string what = to_string(plan) + " for " + to_string(problem);
-  const Problem p = wgmma_problem(problem);
   ASSERT_EQ(plan.algorithm, Algorithm::kWgmma) << what;
   ASSERT_TRUE(plan.is_cuda) << what;
   ASSERT_TRUE(plan.config >= 0 && plan.config < kWgmmaTileCount) << what;
   const WgmmaTile& tile = kWgmmaTiles[plan.config];
+  const Problem p = wgmma_problem(problem, tile);
   EXPECT_EQ(plan.tile_m, tile.m) << what;
   EXPECT_EQ(plan.tile_n, tile.n) << what;
   EXPECT_EQ(plan.tile_k, kWgmmaK) << what;
@@ -123,8 +123,8 @@ TEST(WgmmaSelect, AutoTakesWgmmaOnHopperMmaElsewhereAndNeitherForOthers) {
       EXPECT_EQ(chosen(problem_of(size, size, size, dtype), device_of(100)), Algorithm::kMma) << size;
     }
   }
-  EXPECT_EQ(chosen(problem_of(1024, 1024, 1024, DType::kFloat32), device_of(90)), Algorithm::kTiledDynamic);
-  EXPECT_EQ(chosen(problem_of(8, 8, 8, DType::kInt8), device_of(90)), Algorithm::kTiled);
+  EXPECT_EQ(chosen(problem_of(1024, 1024, 1024, DType::kFloat64), device_of(90)), Algorithm::kSimt);
+  EXPECT_EQ(chosen(problem_of(8, 8, 8, DType::kInt8), device_of(90)), Algorithm::kSimt);
 }
 
 // Nothing to multiply, and sizes beyond its 32-bit coordinates: `auto` falls back on what takes them.
@@ -139,8 +139,7 @@ TEST(WgmmaSelect, EmptyAndHugeProblemsAreForOthers) {
     EXPECT_FALSE(select(p, h200_facts(), Algorithm::kWgmma)) << to_string(p);
     const auto plan = select(p, h200_facts(), Algorithm::kAuto);
     ASSERT_TRUE(plan) << to_string(p);
-    EXPECT_TRUE(plan->algorithm == Algorithm::kTiled || plan->algorithm == Algorithm::kTiledDynamic)
-        << to_string(*plan);
+    EXPECT_EQ(plan->algorithm, Algorithm::kSimt) << to_string(*plan);
   }
   for (const Problem& p :
        {problem_of(kHuge - 4096, 8, 64), problem_of(8, kHuge - 4096, 64), problem_of(8, 8, kHuge - 4096)}) {
@@ -318,7 +317,10 @@ TEST(WgmmaViews, AResultIsStoredByTmaWhereItsRowsAllow) {
   EXPECT_FALSE(stores_by_tma(p)) << "TMA has no negative pitch";
 }
 
-// ---- results that lie column by column
+// ---- results that lie column by column, and short sides
+
+constexpr WgmmaTile kWideTile = {128, 256, 4, 1, 1};
+constexpr WgmmaTile kThinTile = {64, 32, 12, 1, 1};
 
 TEST(WgmmaProblem, AResultByColumnsIsTheTransposedProduct) {
   Problem p = problem_of(100, 200, 300);
@@ -326,7 +328,7 @@ TEST(WgmmaProblem, AResultByColumnsIsTheTransposedProduct) {
   p.b = {address(2 << 12), 200, 1, 22};
   p.c = {address(3 << 12), 0, 1, 33};
   p.d = {nullptr, 1, 104, 44};
-  const Problem swapped = wgmma_problem(p);
+  const Problem swapped = wgmma_problem(p, kWideTile);
   EXPECT_EQ(swapped.m, 200);
   EXPECT_EQ(swapped.n, 100);
   EXPECT_EQ(swapped.k, 300);
@@ -342,7 +344,7 @@ TEST(WgmmaProblem, AResultByColumnsIsTheTransposedProduct) {
   EXPECT_EQ(swapped.d.row_stride, 104);
   EXPECT_EQ(swapped.d.col_stride, 1);
   EXPECT_EQ(swapped.d.batch_stride, 44);
-  EXPECT_EQ(to_string(wgmma_problem(swapped)), to_string(swapped)) << "once is enough";
+  EXPECT_EQ(to_string(wgmma_problem(swapped, kWideTile)), to_string(swapped)) << "once is enough";
 }
 
 TEST(WgmmaProblem, OtherResultsStayAsTheyAre) {
@@ -350,7 +352,27 @@ TEST(WgmmaProblem, OtherResultsStayAsTheyAre) {
                           Result{nullptr, -200, -1, 0}}) {
     Problem p = problem_of(100, 200, 300);
     p.d = d;
-    EXPECT_EQ(to_string(wgmma_problem(p)), to_string(p));
+    EXPECT_EQ(to_string(wgmma_problem(p, kWideTile)), to_string(p));
+  }
+}
+
+TEST(WgmmaProblem, TheShortSideIsTheThinTilesOwn) {
+  for (const auto& [m, n] : {std::pair{16, 4096}, {4096, 16}, {16, 16}}) {
+    for (const Result& d : {Result{nullptr, n, 1, 0}, Result{nullptr, 1, m, 0}}) {
+      Problem p = problem_of(m, n, 300);
+      p.d = d;
+      const Problem thin = wgmma_problem(p, kThinTile);
+      EXPECT_EQ(thin.n, 16);
+      EXPECT_EQ(to_string(thin), to_string(m < n ? exchanged(p) : p));
+    }
+  }
+}
+
+TEST(WgmmaSelect, ThinTilesServeShortSides) {
+  for (const Plan& plan : wgmma_plans(problem_of(16, 4096, 4096), h200_facts())) {
+    if (plan.tile_n < 64) {
+      EXPECT_EQ(plan.grid[0], std::min<std::int64_t>(4096 / plan.tile_m * plan.splits, 132));
+    }
   }
 }
 

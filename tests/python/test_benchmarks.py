@@ -175,7 +175,7 @@ def test_case_list_has_the_ladder():
     for dtype in ("float32", "bfloat16"):
         for shape in ((1024, 1024, 1024), (4096, 4096, 4096), (2398, 132, 1298)):
             found = {c.algorithm for c in listed if (c.m, c.n, c.k) == shape and c.dtype == dtype}
-            assert {"naive", "tiled", "tiled_dynamic", "auto"} <= found
+            assert {"naive", "tiled", "tiled_dynamic", "simt", "auto"} <= found
             assert ({"mma", "wgmma"} <= found) is (dtype == "bfloat16")
         for shape in ((1024, 1024), (4096, 4096), (2398, 1298)):
             transposes = [c for c in listed if c.op == "padded_transpose" and c.dtype == dtype]

@@ -16,19 +16,33 @@ MATMUL_KERNELS = ("naive", "tiled", "tiled_dynamic")
 SOURCES = pathlib.Path(__file__).resolve().parents[2] / "csrc" / "tiled_matmul"
 
 
-def tiles(table: str, file: str) -> int:
-    """Rows of a table of tiles in a header of the kernels: a kernel is compiled for each."""
+def tile_rows(table: str, file: str) -> list[list[str]]:
+    """Rows of a table of tiles in a header of the kernels, as their fields: a kernel is compiled for each."""
     text = (SOURCES / file).read_text(encoding="utf-8")
     rows = re.search(rf"{table}\[\] = \{{(.*?)\n\}};", text, re.DOTALL)
     assert rows is not None, f"{table} in {file}"
-    return len(re.findall(r"^ *\{\d", rows[1], re.MULTILINE))
+    return [row.split(", ") for row in re.findall(r"^ *\{(\d[^}]*)\}", rows[1], re.MULTILINE)]
 
 
-# Each tile for both orders of both operands, and partial sums read by four and by one; all for two dtypes.
-TENSOR_CORE_KERNELS = {
+def tiles(table: str, file: str) -> int:
+    return len(tile_rows(table, file))
+
+
+def simt_kernels() -> int:
+    """float32 for three orders of each operand; of the others, so many have sums of one, two or four words."""
+    count = 0
+    for *_, words, only_float32 in tile_rows("kSimtTiles", "simt.hpp"):
+        others = {"1": 6, "2": 3, "4": 1}[words]
+        count += (9 if words == "1" else 0) + (0 if only_float32 == "true" else others)
+    return count
+
+
+# Each tile for both orders of both operands, for two dtypes; partial sums read by 16 bytes and one by one.
+TILE_KERNELS = {
+    "simt": simt_kernels(),
     "mma": tiles("kMmaTiles", "mma.hpp") * 4 * 2,
     "wgmma": tiles("kWgmmaTiles", "wgmma.hpp") * 4 * 2,
-    "reduce": 2 * 2,
+    "reduce": 11 * 2,
 }
 # 1, 2, 4, 8, 16 bytes, and the last three in halves; shared, padded and padded16 are one template. vectorized has a
 # kernel for each element size that a method serves, tiles of two or three sizes, and staged and gather each of them for
@@ -69,7 +83,7 @@ def test_kernels_keep_everything_in_registers():
     for kernel in MATMUL_KERNELS:
         of_kernel = [name for name in names if f"tiled_matmul_{kernel}_kernel" in name]
         assert len(of_kernel) == 11 * images, f"{kernel}: one for each dtype"
-    for kernel, count in TENSOR_CORE_KERNELS.items():
+    for kernel, count in TILE_KERNELS.items():
         of_kernel = [name for name in names if f"tiled_matmul_{kernel}_kernel" in name]
         assert len(of_kernel) == count * images, kernel
     for kernel, count in TRANSPOSE_KERNELS.items():
@@ -97,8 +111,8 @@ def test_tensor_core_kernels_use_the_tensor_cores():
         for instruction in INSTRUCTIONS[kernel[1]]:
             assert instruction in part, part[:200]
     archs = torch_pmpp.build_info.archs
-    assert found["mma"] == TENSOR_CORE_KERNELS["mma"] * len(archs)
-    assert found["wgmma"] == TENSOR_CORE_KERNELS["wgmma"] * archs.count("90a")
+    assert found["mma"] == TILE_KERNELS["mma"] * len(archs)
+    assert found["wgmma"] == TILE_KERNELS["wgmma"] * archs.count("90a")
 
 
 def test_library_is_the_one_that_is_loaded():

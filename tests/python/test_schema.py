@@ -152,7 +152,7 @@ def test_row_compile_fake_cuda_tensors_need_no_gpu():
             assert result.device.type == "cuda"
             assert result.shape == (4, 3)
             assert result.is_contiguous()
-        for algorithm in ("naive", "tiled", "tiled_dynamic"):
+        for algorithm in ("naive", "tiled", "tiled_dynamic", "simt"):
             a = torch.empty(3, 3, device="cuda", requires_grad=True)
             result = MATMUL(a, a, algorithm=algorithm)
             assert result.device.type == "cuda"

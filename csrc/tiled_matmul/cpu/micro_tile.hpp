@@ -13,8 +13,6 @@ struct MicroTile {
 
 constexpr int vector_bytes(CpuIsa isa) { return isa == CpuIsa::kAvx512 ? 64 : isa == CpuIsa::kAvx2 ? 32 : 16; }
 
-constexpr bool is_complex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
-
 // Bytes of one number in a packed panel: 16-bit floats become float32; small integers stand in pairs of 16 bits, two
 // steps of k together.
 constexpr int packed_bytes(DType dtype) {

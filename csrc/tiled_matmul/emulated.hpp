@@ -1,0 +1,68 @@
+// float32 products from bfloat16 tensor cores: how an element is split, tiles, and the shared memory that they need,
+// for the host and the device.
+//
+// A float32 x is hi + mid / 256 + lo / 65536 with bfloat16 parts, exactly, also where x is subnormal: the factors keep
+// the parts of the smallest x among the numbers of bfloat16, whose exponents are those of float32. hi is cut off, never
+// rounded up, so that the largest x does not overflow; mid is rounded, so that the products that are left out (mid lo
+// and lo lo, 2^-24 of the whole) have no common sign and do not add up over k. An infinity or NaN is all in hi.
+#pragma once
+
+#include <cstdint>
+
+#include "csrc/common/numeric.hpp"
+#include "csrc/tiled_matmul/wgmma.hpp"
+
+namespace pmpp::matmul {
+
+inline constexpr int kPlanes = 3;  // hi, mid, lo
+inline constexpr float kPlaneStep = 256;
+
+struct SplitFloat {
+  BFloat16 plane[kPlanes];
+};
+
+PMPP_HOST_DEVICE SplitFloat split_float(float x) {
+  constexpr float kLargest = 3.3895314e38f;  // of bfloat16, 0x7f7f; what exceeds it is left to the next part
+  const std::uint32_t bits = float_bits(x);
+  const bool is_special = (bits & 0x7f800000u) == 0x7f800000u;
+  // A NaN whose payload is cut off must not become an infinity.
+  const std::uint32_t quiet = (bits & 0x7fffffffu) > 0x7f800000u ? 0x400000u : 0u;
+  const std::uint32_t hi = (bits | quiet) & 0xffff0000u;
+  const float rest = is_special ? 0.0f : (x - float_from_bits(hi)) * kPlaneStep;
+  const BFloat16 mid = BFloat16::from_float(rest > kLargest ? kLargest : (rest < -kLargest ? -kLargest : rest));
+  const float lo = (rest - mid.to_float()) * kPlaneStep;  // at most 8 bits are left
+  return {{{static_cast<std::uint16_t>(hi >> 16)}, mid, {static_cast<std::uint16_t>(float_bits(lo) >> 16)}}};
+}
+
+// An output tile of 128 x n. A slot holds one plane of both operands for 64 of k; `cluster` blocks, one below the
+// other, share each tile of b. The multiplying warpgroups take turns where it says so (emulated.cuh).
+struct EmulatedTile {
+  int n, slots, cluster;
+  bool takes_turns;
+};
+
+inline constexpr int kEmulatedM = 128;
+inline constexpr EmulatedTile kEmulatedTiles[] = {
+    {128, 7, 2, true},   // 0
+    {128, 7, 1, true},   // 1
+    {64, 9, 1, true},    // 2
+    {128, 7, 2, false},  // 3
+    {128, 7, 1, false},  // 4
+};
+inline constexpr int kEmulatedTileCount = sizeof(kEmulatedTiles) / sizeof(kEmulatedTiles[0]);
+
+inline constexpr int kEmulatedThreads = 3 * 128;  // one warpgroup loads, two multiply
+
+constexpr int emulated_slot_bytes(const EmulatedTile& tile) { return (kEmulatedM + tile.n) * kWgmmaK * 2; }
+constexpr int emulated_shared_bytes(const EmulatedTile& tile) {
+  return tile.slots * (emulated_slot_bytes(tile) + 2 * 8);  // and two barriers
+}
+
+static_assert([] {
+  for (const EmulatedTile& tile : kEmulatedTiles) {
+    if (emulated_shared_bytes(tile) > 227 * 1024 || tile.slots < 2 * kPlanes) return false;
+  }
+  return true;
+}());
+
+}  // namespace pmpp::matmul

@@ -1,0 +1,125 @@
+#include "csrc/tiled_matmul/launch_emulated.hpp"
+
+#include <cstddef>
+
+#include "csrc/common/device_facts.hpp"
+#include "csrc/common/int_math.hpp"
+#include "csrc/tiled_matmul/emulated.cuh"
+#include "csrc/tiled_matmul/emulated_reduce.cuh"
+#include "csrc/tiled_matmul/select_emulated.hpp"
+#include "csrc/tiled_matmul/select_wgmma.hpp"
+#include "csrc/tiled_matmul/split.cuh"
+#include "csrc/tma/tensor_map.hpp"
+
+namespace pmpp::matmul {
+namespace {
+
+constexpr int kGroup = 8;  // rows of tiles that are walked together
+
+SplitOperand split_operand(const Operand& operand, const PlaneLayout& layout, void* planes) {
+  SplitOperand s = {};
+  s.data = static_cast<const float*>(operand.data);
+  s.planes = static_cast<std::uint16_t*>(planes);
+  s.line_stride = layout.line_stride;
+  s.step = layout.step;
+  s.batch_stride = operand.batch_stride;
+  s.lines = layout.lines;
+  s.length = layout.length;
+  s.pitch = layout.pitch;
+  s.plane_stride = layout.plane_stride;
+  const std::int64_t runs = ceil_div(layout.length, kSplitRun);
+  while (s.lane_shift < 5 && (std::int64_t{1} << s.lane_shift) < runs) ++s.lane_shift;
+  s.line_blocks = ceil_div(layout.lines, (kSplitThreads >> s.lane_shift) * kSplitLines);
+  s.run_blocks = ceil_div(runs, std::int64_t{1} << s.lane_shift);
+  s.blocks = s.line_blocks * s.run_blocks * layout.batch;
+  s.is_vector = layout.step == 1 && is_aligned(operand.data, 16) &&
+                (layout.lines == 1 || layout.line_stride % 4 == 0) &&
+                (layout.batch == 1 || operand.batch_stride % 4 == 0);
+  return s;
+}
+
+cudaError_t launch_split(const Problem& p, const PlaneLayout& a, const PlaneLayout& b, void* planes_a, void* planes_b,
+                         cudaStream_t stream) {
+  SplitArguments arguments;
+  arguments.operand[0] = split_operand(p.a, a, planes_a);
+  arguments.operand[1] = split_operand(p.b, b, planes_b);
+  const std::int64_t blocks = arguments.operand[0].blocks + arguments.operand[1].blocks;
+  if (blocks > kMaxGridX) return cudaErrorInvalidValue;
+  tiled_matmul_split_kernel<<<static_cast<unsigned>(blocks), kSplitThreads, 0, stream>>>(arguments);
+  return cudaGetLastError();
+}
+
+// Each of the `blocks` that share its tiles loads a part of the lines.
+cudaError_t encode_planes(CUtensorMap* map, const void* planes, const PlaneLayout& layout, int tile_lines, int blocks) {
+  tma::MatrixMap matrix;
+  matrix.dtype = DType::kBFloat16;
+  matrix.data = planes;
+  matrix.length = layout.length;
+  matrix.lines = layout.lines;
+  matrix.batch = layout.batch * kPlanes;
+  matrix.pitch = layout.pitch;
+  matrix.batch_pitch = layout.pitch * layout.lines;
+  matrix.box_lines = (layout.is_mn_major ? kWgmmaK : tile_lines) / blocks;
+  return tma::encode(map, matrix);
+}
+
+cudaError_t launch_emulated_reduce(const EmulatedArguments& arguments, cudaStream_t stream) {
+  const Arguments<float>& p = arguments.problem;
+  constexpr std::int64_t kElements = kEmulatedReduceThreads * kEmulatedReduceElements;
+  // It may start while the product kernel still runs, and waits for it itself.
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(ceil_div(p.batch * p.m * p.n, kElements)));
+  config.blockDim = dim3(kEmulatedReduceThreads);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  const auto* const partial = static_cast<const float*>(arguments.schedule.partial);
+  return cudaLaunchKernelEx(&config, tiled_matmul_emulated_reduce_kernel, p, partial,
+                            static_cast<int>(arguments.schedule.splits));
+}
+
+}  // namespace
+
+cudaError_t launch_emulated(const Plan& plan, const Problem& problem, void* workspace, cudaStream_t stream) {
+  if (plan.config < 0 || plan.config >= kEmulatedTileCount) return cudaErrorInvalidValue;
+  const Problem p = row_major_problem(problem);
+  const EmulatedTile& tile = kEmulatedTiles[plan.config];
+  const PlaneLayout a = planes_of_a(p), b = planes_of_b(p);
+  const EmulatedWorkspace offsets = emulated_workspace(p, plan);
+  auto* const bytes = static_cast<std::byte*>(workspace);
+
+  EmulatedArguments arguments = {};
+  arguments.problem = make_arguments<float>(p);
+  cudaError_t error = encode_planes(&arguments.a, bytes + offsets.planes_a, a, kEmulatedM, 1);
+  if (error == cudaSuccess) error = encode_planes(&arguments.b, bytes + offsets.planes_b, b, tile.n, tile.cluster);
+  if (error == cudaSuccess) {
+    error = launch_split(p, a, b, bytes + offsets.planes_a, bytes + offsets.planes_b, stream);
+  }
+  if (error != cudaSuccess) return error;
+
+  WgmmaSchedule& s = arguments.schedule;
+  s.row_tiles = static_cast<std::int32_t>(round_up(ceil_div(p.m, kEmulatedM), tile.cluster));
+  s.col_tiles = static_cast<std::int32_t>(ceil_div(p.n, tile.n));
+  s.splits = static_cast<std::int32_t>(plan.splits);
+  s.batch = static_cast<std::int32_t>(p.batch);
+  s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, kWgmmaK));
+  s.split_blocks = static_cast<std::int32_t>(plan.split_k / kWgmmaK);
+  s.group = kGroup;
+  s.a_batched = a.is_batched;
+  s.b_batched = b.is_batched;
+  s.partial = plan.splits > 1 ? reinterpret_cast<float*>(bytes) : nullptr;
+  if (a.is_mn_major) {
+    error = b.is_mn_major ? launch_emulated_layout<true, true>(plan, arguments, stream)
+                          : launch_emulated_layout<true, false>(plan, arguments, stream);
+  } else {
+    error = b.is_mn_major ? launch_emulated_layout<false, true>(plan, arguments, stream)
+                          : launch_emulated_layout<false, false>(plan, arguments, stream);
+  }
+  if (error != cudaSuccess || plan.splits == 1) return error;
+  return launch_emulated_reduce(arguments, stream);
+}
+
+}  // namespace pmpp::matmul

@@ -1,0 +1,185 @@
+#include "csrc/tiled_matmul/select_emulated.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "csrc/common/int_math.hpp"
+#include "csrc/tiled_matmul/emulated.hpp"
+#include "csrc/tiled_matmul/select_wgmma.hpp"
+
+namespace pmpp::matmul {
+namespace {
+
+constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max() - 1024;  // a tile beyond must not overflow
+constexpr std::int64_t kMaxPitch = std::int64_t{1} << 38;  // elements: 2^40 bytes are the limit of a tensor map
+constexpr std::int64_t kPlanePitch = 64;                   // whole lines of 128 bytes
+constexpr std::int64_t kTmaElements = 8;                   // short lines do with the 16 bytes of a tensor map
+constexpr std::int64_t kPlaneBytes = 2;
+
+// What a tile costs: microseconds for a step of 64 of k while every multiprocessor works, and for starting and
+// finishing an output tile (H200, 1024..4096 squares). At the peak of the tensor cores a step of 128 x 128 takes 1.68
+// us.
+struct TileCost {
+  double step, fixed;
+};
+constexpr TileCost kTileCosts[kEmulatedTileCount] = {{2.72, 2.0}, {2.66, 2.0}, {1.57, 1.5}, {2.62, 2.0}, {2.71, 2.0}};
+constexpr double kLaunchUs = 8.0;           // of the split and the kernel
+constexpr double kSplitBytesPerUs = 2.5e6;  // 4 read and 6 written an element
+constexpr double kReduceLaunchUs = 3.0;     // of the second pass
+constexpr double kReduceBytesPerUs = 6e6;   // of partial sums, written and read; they mostly stay in L2
+
+// The best that the CUDA cores do: 51 TFLOP/s is what cuBLAS reaches at 8192 x 8192 x 8192, shared by tiles that a
+// multiprocessor works on one after another.
+constexpr std::int64_t kSimtTile = 64;
+constexpr double kSimtTileUs = 0.0212;  // of a step of k
+constexpr double kSimtLaunchUs = 4.0;
+
+PlaneLayout planes(const Operand& operand, std::int64_t lines, std::int64_t k, std::int64_t batch,
+                   std::int64_t line_stride, std::int64_t k_stride) {
+  PlaneLayout layout;
+  layout.is_batched = batch > 1 && operand.batch_stride != 0;
+  // In the order of the operand, so that it is read along its lines; a vector is one line.
+  const bool is_k_run = k_stride == 1 || (line_stride != 1 && k_stride <= line_stride);
+  const bool k_major = lines == 1 || (k > 1 && is_k_run);
+  layout.is_mn_major = !k_major;
+  layout.length = k_major ? k : lines;
+  layout.lines = k_major ? lines : k;
+  layout.step = k_major ? k_stride : line_stride;
+  layout.line_stride = k_major ? line_stride : k_stride;
+  layout.pitch = round_up(layout.length, layout.length < kPlanePitch ? kTmaElements : kPlanePitch);
+  layout.batch = layout.is_batched ? batch : 1;
+  layout.plane_stride = layout.pitch * layout.lines * layout.batch;
+  return layout;
+}
+
+bool representable(const Problem& p) {
+  if (p.m <= 0 || p.n <= 0 || p.k <= 0 || p.batch <= 0) return false;  // nothing to plan
+  if (p.m > kMaxSize || p.n > kMaxSize || p.k > kMaxSize || p.batch > kMaxSize / kPlanes) return false;
+  for (const PlaneLayout& layout : {planes_of_a(p), planes_of_b(p)}) {
+    if (layout.pitch * layout.lines >= kMaxPitch) return false;  // from one matrix to the next
+  }
+  return true;
+}
+
+std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device, int config, std::int64_t splits) {
+  const Problem p = row_major_problem(problem);
+  const EmulatedTile& tile = kEmulatedTiles[config];
+  const std::int64_t k_blocks = ceil_div(p.k, kWgmmaK);
+  const std::int64_t split_blocks = ceil_div(k_blocks, splits);
+  splits = ceil_div(k_blocks, split_blocks);
+  const std::int64_t row_tiles = round_up(ceil_div(p.m, kEmulatedM), tile.cluster);
+  // Bounded factor by factor, so that no product overflows.
+  std::int64_t items = row_tiles;
+  for (const std::int64_t factor : {ceil_div(p.n, tile.n), p.batch, splits}) {
+    items *= factor;
+    if (items > kMaxSize) return std::nullopt;
+  }
+  Plan plan;
+  plan.algorithm = Algorithm::kEmulated;
+  plan.is_cuda = true;
+  plan.config = config;
+  plan.tile_m = kEmulatedM;
+  plan.tile_n = tile.n;
+  plan.tile_k = kWgmmaK;
+  plan.stages = tile.slots;
+  plan.cluster = tile.cluster;
+  plan.splits = splits;
+  plan.split_k = split_blocks * kWgmmaK;
+  plan.grid[0] = std::min<std::int64_t>(items, device.sm_count / tile.cluster * tile.cluster);  // persistent blocks
+  plan.grid[1] = plan.grid[2] = 1;
+  plan.block[0] = kEmulatedThreads;
+  plan.block[1] = 1;
+  plan.dynamic_shared_bytes = emulated_shared_bytes(tile);
+  plan.workspace_bytes = emulated_workspace(p, plan).bytes;
+  return plan;
+}
+
+}  // namespace
+
+PlaneLayout planes_of_a(const Problem& p) { return planes(p.a, p.m, p.k, p.batch, p.a.row_stride, p.a.col_stride); }
+PlaneLayout planes_of_b(const Problem& p) { return planes(p.b, p.n, p.k, p.batch, p.b.col_stride, p.b.row_stride); }
+
+EmulatedWorkspace emulated_workspace(const Problem& problem, const Plan& plan) {
+  constexpr std::int64_t kAlignment = 256;
+  const Problem p = row_major_problem(problem);
+  EmulatedWorkspace w;
+  if (plan.splits > 1) w.bytes = round_up(partial_bytes(p, plan.splits), kAlignment);
+  w.planes_a = w.bytes;
+  w.bytes += round_up(planes_of_a(p).plane_stride * kPlanes * kPlaneBytes, kAlignment);
+  w.planes_b = w.bytes;
+  w.bytes += round_up(planes_of_b(p).plane_stride * kPlanes * kPlaneBytes, kAlignment);
+  return w;
+}
+
+bool emulated_available(DType dtype, const DeviceFacts& device) {
+  return device.is_cuda && device.compute_capability == 90 && device.shared_memory_opt_in >= 227 * 1024 &&
+         device.max_threads_per_block >= kEmulatedThreads && dtype == DType::kFloat32;
+}
+
+// Waves of tiles, the split, and the second pass over partial sums.
+double emulated_cost(const Problem& problem, const DeviceFacts& device, const Plan& plan) {
+  const Problem p = row_major_problem(problem);
+  const EmulatedTile& tile = kEmulatedTiles[plan.config];
+  const TileCost& tile_cost = kTileCosts[plan.config];
+  const std::int64_t items =
+      round_up(ceil_div(p.m, kEmulatedM), tile.cluster) * ceil_div(p.n, tile.n) * p.batch * plan.splits;
+  const auto waves = static_cast<double>(ceil_div(items, std::max(device.sm_count, 1)));
+  const double steps = static_cast<double>(plan.split_k) / kWgmmaK;
+  double total = kLaunchUs + waves * (steps * tile_cost.step + tile_cost.fixed);
+  for (const PlaneLayout& layout : {planes_of_a(p), planes_of_b(p)}) {
+    total += static_cast<double>(layout.plane_stride) * (4 + kPlanes * kPlaneBytes) / kSplitBytesPerUs;
+  }
+  if (plan.splits > 1) {
+    total += kReduceLaunchUs + 2 * static_cast<double>(partial_bytes(p, plan.splits)) / kReduceBytesPerUs;
+  }
+  return total;
+}
+
+bool is_emulated_faster(const Problem& problem, const DeviceFacts& device, const Plan& plan) {
+  const double tiles = static_cast<double>(ceil_div(problem.m, kSimtTile)) *
+                       static_cast<double>(ceil_div(problem.n, kSimtTile)) * static_cast<double>(problem.batch);
+  const double simt = kSimtLaunchUs + std::ceil(tiles / device.sm_count) * static_cast<double>(problem.k) * kSimtTileUs;
+  return emulated_cost(problem, device, plan) < simt;
+}
+
+std::optional<Plan> emulated_plan(const Problem& problem, const DeviceFacts& device) {
+  const Problem p = row_major_problem(problem);
+  if (!representable(p) || !emulated_available(p.dtype, device)) return std::nullopt;
+  const std::int64_t k_blocks = ceil_div(p.k, kWgmmaK);
+  std::optional<Plan> best;
+  double best_cost = 0;
+  for (int config = 0; config < kEmulatedTileCount; ++config) {
+    const EmulatedTile& tile = kEmulatedTiles[config];
+    // Pieces of k only where the tiles leave half of the GPU idle, and each piece has work for the slots.
+    const std::int64_t tiles = std::min<std::int64_t>(ceil_div(p.m, kEmulatedM), device.sm_count) *
+                               std::min<std::int64_t>(ceil_div(p.n, tile.n), device.sm_count) *
+                               std::min<std::int64_t>(p.batch, device.sm_count);
+    const std::int64_t most =
+        tiles * 2 > device.sm_count ? 1 : std::min(device.sm_count / tiles, std::max<std::int64_t>(k_blocks / 2, 1));
+    for (std::int64_t splits = 1; splits <= most; splits += splits < 16 ? 1 : splits / 8) {
+      const std::optional<Plan> plan = make_plan(problem, device, config, splits);
+      if (!plan.has_value()) continue;
+      const double estimate = emulated_cost(problem, device, *plan);
+      if (!best.has_value() || estimate < best_cost) {
+        best = plan;
+        best_cost = estimate;
+      }
+    }
+  }
+  return best;
+}
+
+std::vector<Plan> emulated_plans(const Problem& problem, const DeviceFacts& device) {
+  std::vector<Plan> plans;
+  if (!representable(row_major_problem(problem)) || !emulated_available(problem.dtype, device)) return plans;
+  for (int config = 0; config < kEmulatedTileCount; ++config) {
+    for (const int splits : {1, 2, 3, 8}) {
+      const std::optional<Plan> plan = make_plan(problem, device, config, splits);
+      if (plan.has_value() && plan->splits == splits) plans.push_back(*plan);
+    }
+  }
+  return plans;
+}
+
+}  // namespace pmpp::matmul

@@ -1,0 +1,52 @@
+// The choice among the tiles of the emulated kernel, and what a launch has to prepare for them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "csrc/common/device_facts.hpp"
+#include "csrc/tiled_matmul/problem.hpp"
+#include "csrc/tiled_matmul/select.hpp"
+
+namespace pmpp::matmul {
+
+// How the planes of an operand of `lines` (m or n) by k lie: lines of k, or (is_mn_major) k lines of m or n.
+struct PlaneLayout {
+  bool is_mn_major = false;
+  bool is_batched = false;                        // otherwise one matrix serves the whole batch
+  std::int64_t lines = 0, length = 0, pitch = 0;  // elements
+  std::int64_t batch = 1, plane_stride = 0;       // matrices; elements from one plane to the next
+  std::int64_t line_stride = 0, step = 0;         // of the operand, along these lines and within one
+};
+PlaneLayout planes_of_a(const Problem& problem);
+PlaneLayout planes_of_b(const Problem& problem);
+
+// Bytes into the workspace. The partial sums come first, then the planes.
+struct EmulatedWorkspace {
+  std::int64_t planes_a = 0, planes_b = 0, bytes = 0;
+};
+EmulatedWorkspace emulated_workspace(const Problem& problem, const Plan& plan);
+
+// Whether the kernel exists for the device and the dtype.
+bool emulated_available(DType dtype, const DeviceFacts& device);
+
+// The plan that should take least time; none where a size does not fit the kernel's 32-bit coordinates.
+std::optional<Plan> emulated_plan(const Problem& problem, const DeviceFacts& device);
+
+// The microseconds that a plan of emulated should take.
+double emulated_cost(const Problem& problem, const DeviceFacts& device, const Plan& plan);
+
+// From this k on every row of the accuracy table was at least as good as cuBLAS's SGEMM. ||c - ref|| / ||ref|| on an
+// H200 in units of 2^-24, emulated and SGEMM, mean of five seeds: k = 128, exponents spread over 2^-20..2^20 1.87
+// and 1.54; 1024, uniform in [0, 1) 1.37 and 1.09; 8192, subnormal 9.87 and 9.62, all others better (normal 1.46
+// and 4.21); 65,536, subnormal 9.86 and 11.9, uniform 1.36 and 2.01, normal 1.45 and 9.93.
+inline constexpr std::int64_t kEmulatedAccurateK = 65536;
+
+// Whether that is less than the same product should take on the CUDA cores.
+bool is_emulated_faster(const Problem& problem, const DeviceFacts& device, const Plan& plan);
+
+// Every plan that can run the problem: all tiles, with k in one piece and in up to eight. For tests and measurements.
+std::vector<Plan> emulated_plans(const Problem& problem, const DeviceFacts& device);
+
+}  // namespace pmpp::matmul

@@ -1,0 +1,3 @@
+#include "csrc/tiled_matmul/simt_instantiate.cuh"
+
+template cudaError_t pmpp::matmul::launch_simt_typed<std::int32_t>(const Plan&, const Problem&, void*, cudaStream_t);

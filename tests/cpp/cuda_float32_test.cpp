@@ -1,0 +1,361 @@
+// Every plan of the float32 kernels of sm_90a against the oracle: emulated, and wgmma where tf32 is allowed. Small
+// whole numbers, which tf32 keeps, come out exactly.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "csrc/common/int_math.hpp"
+#include "csrc/tiled_matmul/emulated.hpp"
+#include "csrc/tiled_matmul/launch.hpp"
+#include "csrc/tiled_matmul/select.hpp"
+#include "csrc/tiled_matmul/select_emulated.hpp"
+#include "csrc/tiled_matmul/select_wgmma.hpp"
+#include "tests/cpp/cuda_plans.hpp"
+#include "tests/cpp/cuda_support.hpp"
+#include "tests/cpp/matmul_cases.hpp"
+
+namespace pmpp::test {
+namespace {
+
+using matmul::Algorithm;
+using matmul::Float32Precision;
+using matmul::Plan;
+using matmul::Problem;
+
+constexpr Layout kOrders[] = {Layout::kRowMajor, Layout::kColumnMajor};
+
+class CudaFloat32 : public NeedsCuda<::testing::TestWithParam<Algorithm>> {
+ protected:
+  void SetUp() override {
+    NeedsCuda::SetUp();
+    if (!IsSkipped() && !matmul::emulated_available(DType::kFloat32, current_device_facts())) {
+      GTEST_SKIP() << "needs compute capability 9.0";
+    }
+  }
+
+  static MatmulCase case_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch = 1) {
+    MatmulCase spec{DType::kFloat32, m, n, k, batch};
+    if (GetParam() == Algorithm::kWgmma) spec.precision = Float32Precision::kTf32;
+    return spec;
+  }
+
+  static void check_all(MatmulData& data) {
+    const DeviceCase on_device(data);
+    const std::vector<Plan> plans = on_device.plans(GetParam());
+    ASSERT_FALSE(plans.empty());
+    check_plans(data, on_device, plans);
+  }
+  static void check_all(const MatmulCase& spec) {
+    MatmulData data(spec);
+    check_all(data);
+  }
+
+  // The case in all four orders of a and b, with lines as they come and with lines on 16-byte boundaries.
+  void check_orders(MatmulCase spec) {
+    for (const Layout a : kOrders) {
+      for (const Layout b : kOrders) {
+        spec.a = a, spec.b = b;
+        spec.a_pad = spec.b_pad = 0;
+        check_all(spec);
+        align_lines(spec);
+        check_all(spec);
+        if (HasFailure()) return;
+      }
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, CudaFloat32, ::testing::Values(Algorithm::kEmulated, Algorithm::kWgmma),
+                         [](const auto& info) { return std::string(matmul::algorithm_name(info.param)); });
+
+TEST_P(CudaFloat32, SizesAroundEveryTile) {
+  constexpr std::int64_t kM[] = {1, 63, 64, 65, 127, 128, 129, 257},
+                         kN[] = {1, 2, 63, 65, 127, 128, 129, 193, 256, 257},
+                         kK[] = {1, 31, 32, 33, 63, 64, 65, 127, 129, 200};
+  std::size_t count = 0;
+  for (const std::int64_t n : kN) {
+    for (int i = 0; i < 2; ++i, ++count) {
+      MatmulCase spec = case_of(kM[count * 3 % std::size(kM)], n, kK[count * 7 % std::size(kK)]);
+      spec.guard = count % 2 * 3;
+      check_orders(spec);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// More steps than slots and stages, and more tiles than blocks.
+TEST_P(CudaFloat32, ManyTilesAndSteps) {
+  check_orders(case_of(40, 24, 1500));
+  MatmulCase spec = case_of(264, 261, 328, 2);
+  MatmulData data(spec);
+  const DeviceCase on_device(data);
+  std::vector<Plan> plans = on_device.plans(GetParam());
+  std::erase_if(plans, [](const Plan& plan) {  // the blocks of a cluster over k do one tile
+    return plan.algorithm == Algorithm::kWgmma && matmul::splits_in_cluster(matmul::kWgmmaTiles[plan.config]);
+  });
+  ASSERT_FALSE(plans.empty());
+  for (Plan& plan : plans) plan.grid[0] = plan.cluster;  // one cluster strides over everything
+  check_plans(data, on_device, plans);
+}
+
+TEST_P(CudaFloat32, EveryResidueOfTheOperandsAndTheResult) {
+  for (int residue = 0; residue < 4; ++residue) {
+    for (const int pad : {0, 1, 2, 3}) {
+      for (const Layout a : kOrders) {
+        for (const Layout b : kOrders) {
+          MatmulCase spec = case_of(67, 72, 77);
+          spec.a = a, spec.b = b;
+          align_lines(spec);
+          spec.a_offset = residue, spec.b_offset = (residue + pad) % 4, spec.a_pad += pad, spec.b_pad += 3 * pad;
+          spec.d_pad = pad, spec.guard = residue;
+          check_all(spec);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(CudaFloat32, OperandsAndResultsOfAnyStrides) {
+  constexpr Layout kAll[] = {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced,     Layout::kSlicedColumnMajor,
+                             Layout::kReversed, Layout::kSameRow,     Layout::kSameColumn, Layout::kSameElement};
+  constexpr Layout kResults[] = {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced, Layout::kReversed};
+  int count = 0;
+  for (const Layout a : kAll) {
+    for (const Layout b : kAll) {
+      MatmulCase spec = case_of(40, 56, 72);
+      spec.a = a, spec.b = b, spec.d = kResults[count % 4];
+      spec.odd_offset = count++ % 3;
+      check_all(spec);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(CudaFloat32, Epilogue) {
+  const struct {
+    std::optional<Layout> c;
+    matmul::Scalar alpha, beta;
+  } cases[] = {{std::nullopt, matmul::scalar(-3), matmul::scalar(0)},
+               {Layout::kRowMajor, matmul::scalar(1), matmul::scalar(1)},
+               {Layout::kColumnMajor, matmul::scalar(2), matmul::scalar(-1)},
+               {Layout::kSameRow, matmul::scalar(1), matmul::scalar(3)},  // a bias row
+               {Layout::kSliced, matmul::scalar(0), matmul::scalar(1)}};
+  for (const auto& epilogue : cases) {
+    for (const Layout d : {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced}) {
+      MatmulCase spec = case_of(35, 72, 505);
+      spec.c = epilogue.c, spec.alpha = epilogue.alpha, spec.beta = epilogue.beta, spec.d = d;
+      check_all(spec);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(CudaFloat32, Batches) {
+  constexpr BatchLayout kAll[] = {BatchLayout::kPacked, BatchLayout::kApart, BatchLayout::kReversed,
+                                  BatchLayout::kShared};
+  for (int i = 0; i < 16; ++i) {
+    MatmulCase spec = case_of(71, 40, 136, 3);
+    spec.a_batch = kAll[i % 4], spec.b_batch = kAll[i / 4], spec.c_batch = kAll[(i + 2) % 4];
+    spec.d_batch = kAll[i % 3];  // the matrices of a result never share memory
+    spec.a = kOrders[i % 2], spec.b = kOrders[i / 2 % 2], spec.d = kOrders[i / 4 % 2];
+    if (i % 3 == 0) spec.c = Layout::kRowMajor, spec.beta = matmul::scalar(1);
+    check_all(spec);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(CudaFloat32, RandomProblems) {
+  constexpr Layout kOperands[] = {Layout::kRowMajor,    Layout::kColumnMajor, Layout::kRowMajor,
+                                  Layout::kColumnMajor, Layout::kSliced,      Layout::kReversed};
+  constexpr Layout kResults[] = {Layout::kRowMajor, Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced};
+  std::mt19937_64 random(3);
+  const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<std::uint64_t>(limit)); };
+  for (int count = 0; count < 60 && !HasFailure(); ++count) {
+    MatmulCase spec = case_of(1 + below(150), 1 + below(270), 1 + below(300), 1 + below(2));
+    spec.a = kOperands[below(6)], spec.b = kOperands[below(6)], spec.d = kResults[below(4)];
+    spec.a_pad = below(9), spec.b_pad = below(9), spec.a_offset = below(9), spec.b_offset = below(9);
+    spec.d_pad = below(9), spec.guard = below(9);
+    if (below(2) == 0) spec.c = kResults[below(4)];
+    spec.beta = matmul::scalar(below(3)), spec.alpha = matmul::scalar(1 + below(2));
+    check_all(spec);
+  }
+}
+
+// NaN and infinities, one at a time: they reach the outputs that IEEE arithmetic sends them to and no other.
+TEST_P(CudaFloat32, SpecialsReachTheirRowOrColumnOnly) {
+  constexpr std::int64_t kM = 65, kN = 67, kK = 131;
+  const long double nan = std::numeric_limits<double>::quiet_NaN();
+  const long double infinity = std::numeric_limits<double>::infinity();
+  int count = 0;
+  for (const auto& [i, j, l] : {std::array<std::int64_t, 3>{0, 0, 0}, {63, 64, 63}, {kM - 1, kN - 1, kK - 1}}) {
+    for (const long double special : {nan, infinity, -infinity}) {
+      MatmulCase spec = case_of(kM, kN, kK);
+      spec.fill = Fill::kPositiveIntegers;
+      spec.a = kOrders[count % 2], spec.b = kOrders[count++ / 2 % 2];
+      MatmulData in_a(spec), in_b(spec);
+      store(DType::kFloat32, in_a.a.address(0, i, l), {special, 0, 0});
+      store(DType::kFloat32, in_b.b.address(0, l, j), {special, 0, 0});
+      check_all(in_a);
+      check_all(in_b);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(CudaFloat32, TheSameBitsEveryTime) {
+  MatmulCase spec = case_of(200, 136, 505);
+  spec.fill = Fill::kReal;
+  MatmulData data(spec);
+  const DeviceCase on_device(data);
+  for (const Plan& plan : on_device.plans(GetParam())) {
+    std::vector<std::byte> first, again;
+    on_device.run(plan, first);
+    const DeviceMemory workspace = poisoned_workspace(plan.workspace_bytes);
+    for (int repetition = 0; repetition < 50; ++repetition) {
+      PMPP_ASSERT_CUDA(on_device.launch(plan, workspace)) << to_string(plan);
+      on_device.read(again);
+      ASSERT_EQ(first, again) << to_string(plan) << ", repetition " << repetition;
+    }
+  }
+}
+
+TEST_P(CudaFloat32, IsCapturedOnItsStream) {
+  const MatmulCase spec = case_of(40, 48, 512);
+  MatmulData first(spec);
+  for (const Plan& plan : DeviceCase(first).plans(GetParam())) {
+    const bool is_emulated = plan.algorithm == Algorithm::kEmulated;
+    const bool has_second_pass =
+        plan.splits > 1 && (is_emulated || !matmul::splits_in_cluster(matmul::kWgmmaTiles[plan.config]));
+    MatmulData data(spec);
+    // The split of both operands; or a copy of b, whose columns are not contiguous.
+    check_captured(data, DeviceCase(data), plan, 2 + (has_second_pass ? 1 : 0));
+    if (HasFailure()) return;
+  }
+}
+
+// ---- emulated alone ------------------------------------------------------------------------------------------------
+
+class CudaEmulated : public NeedsCuda<::testing::Test> {
+ protected:
+  void SetUp() override {
+    NeedsCuda::SetUp();
+    if (!IsSkipped() && !matmul::emulated_available(DType::kFloat32, current_device_facts())) {
+      GTEST_SKIP() << "needs compute capability 9.0";
+    }
+  }
+
+  static float get(const Buffer& x, std::int64_t row, std::int64_t col) {
+    return static_cast<float>(load(DType::kFloat32, x.address(0, row, col)).re);
+  }
+  template <class F>
+  static void fill(Buffer& x, const F& value) {
+    x.for_each([&](std::int64_t, std::int64_t row, std::int64_t col) {
+      store(DType::kFloat32, x.address(0, row, col), {static_cast<long double>(value(row, col)), 0, 0});
+    });
+  }
+
+  // All plans, each element within `units` * 2^-24 * (|a| @ |b|) + smallest; what is NaN or infinite in double, rounded
+  // to float32, must be so here.
+  static void check_values(MatmulData& data, double units, double smallest = 0) {
+    const MatmulCase& spec = data.spec;
+    const DeviceCase on_device(data);
+    for (const Plan& plan : on_device.plans(Algorithm::kEmulated)) {
+      on_device.run(plan, data.d.storage);
+      for (std::int64_t i = 0; i < spec.m; ++i) {
+        for (std::int64_t j = 0; j < spec.n; ++j) {
+          double sum = 0, size = 0;
+          for (std::int64_t l = 0; l < spec.k; ++l) {
+            const double term = double{get(data.a, i, l)} * double{get(data.b, l, j)};
+            sum += term, size += std::fabs(term);
+          }
+          const float actual = get(data.d, i, j);
+          const auto rounded = static_cast<float>(sum);
+          const std::string what = to_string(plan) + ": " + std::to_string(i) + ", " + std::to_string(j);
+          if (!std::isfinite(rounded)) {
+            ASSERT_EQ(std::isnan(actual), std::isnan(rounded)) << what;
+            if (!std::isnan(rounded)) {
+              ASSERT_EQ(actual, rounded) << what;
+            }
+            continue;
+          }
+          ASSERT_LE(std::fabs(actual - sum), std::ldexp(units * size, -24) + smallest) << what << " of " << size;
+        }
+      }
+    }
+  }
+};
+
+// Several in one row or column, zeros and numbers with empty low parts opposite to them, and payloads that the high
+// part of a NaN does not hold.
+TEST_F(CudaEmulated, MixedSpecialValues) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  MatmulData data(MatmulCase{DType::kFloat32, 70, 66, 200});
+  const auto put = [&](Buffer& x, std::int64_t row, std::int64_t col, float value) {
+    std::memcpy(x.address(0, row, col), &value, sizeof(value));
+  };
+  put(data.a, 3, 5, infinity), put(data.a, 3, 6, -infinity), put(data.a, 20, 44, 0), put(data.a, 30, 99, infinity);
+  put(data.b, 44, 10, infinity), put(data.b, 45, 10, infinity), put(data.b, 99, 3, 0), put(data.b, 99, 4, 1);
+  put(data.a, 9, 100, float_from_bits(0x7f800001)), put(data.b, 17, 60, float_from_bits(0xff80ffff));
+  check_values(data, 0);
+}
+
+// Sums that overflow on the way to a finite result, results that overflow, and operands among the largest.
+TEST_F(CudaEmulated, NearTheLargest) {
+  MatmulData data(MatmulCase{DType::kFloat32, 70, 66, 300});
+  fill(data.a, [](std::int64_t row, std::int64_t) { return row % 2 == 0 ? 3.4e38f : float_from_bits(0x7f7fffff); });
+  fill(data.b, [](std::int64_t row, std::int64_t col) {
+    switch (col % 5) {
+      case 0:
+        return 1e-3f;
+      case 1:
+        return row < 2 ? 1.0f : 0.0f;  // overflows
+      case 2:
+        return row == 0 ? 1.0f : 0.0f;
+      case 3:
+        return row < 4 ? (row < 2 ? 1.0f : -1.0f) : (row == 150 ? 0.5f : 0.0f);  // 2 * 3.4e38 on the way
+      default:
+        return row % 2 == 0 ? 0.75f : -0.75f;
+    }
+  });
+  check_values(data, 8);
+}
+
+TEST_F(CudaEmulated, SubnormalAndTiny) {
+  std::mt19937_64 random(5);
+  const auto real = [&] { return std::ldexp(static_cast<float>(random() >> 40), -23) - 1.0f; };
+  const struct {
+    int a, b;  // exponents
+  } sizes[] = {{-130, 0}, {-149, 100}, {-140, 60}, {-126, 20}, {-115, 60}, {0, -130}, {90, -135}, {-130, -130}};
+  for (const auto& size : sizes) {
+    MatmulData data(MatmulCase{DType::kFloat32, 40, 72, 200});
+    fill(data.a, [&](std::int64_t, std::int64_t) { return std::ldexp(real(), size.a); });
+    fill(data.b, [&](std::int64_t, std::int64_t) { return std::ldexp(real(), size.b); });
+    check_values(data, 8, std::ldexp(200.0, -149));
+    if (HasFailure()) return;
+  }
+}
+
+// The error does not grow with k: each is below what 64 of k cost.
+TEST_F(CudaEmulated, LongSumsOfOneSign) {
+  std::mt19937_64 random(6);
+  for (const std::int64_t k : {128, 4096, 65536}) {
+    MatmulData data(MatmulCase{DType::kFloat32, 9, 17, k});
+    const auto real = [&](std::int64_t, std::int64_t) { return std::ldexp(static_cast<float>(random() >> 40), -24); };
+    fill(data.a, real);
+    fill(data.b, real);
+    check_values(data, 6);
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace pmpp::test

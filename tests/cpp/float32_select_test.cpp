@@ -1,0 +1,328 @@
+// What float32 products on sm_90 need before a GPU is asked: the split into bfloat16 planes, and the plans of emulated
+// and of wgmma in tf32.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "csrc/common/int_math.hpp"
+#include "csrc/tiled_matmul/emulated.hpp"
+#include "csrc/tiled_matmul/select.hpp"
+#include "csrc/tiled_matmul/select_emulated.hpp"
+#include "csrc/tiled_matmul/select_wgmma.hpp"
+
+namespace pmpp::matmul {
+namespace {
+
+Problem problem_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch = 1,
+                   Float32Precision precision = Float32Precision::kIeee) {
+  Problem p{};
+  p.dtype = DType::kFloat32;
+  p.precision = precision;
+  p.m = m, p.n = n, p.k = k, p.batch = batch;
+  p.a = {nullptr, k, 1, m * k};
+  p.b = {nullptr, n, 1, k * n};
+  p.d = {nullptr, n, 1, m * n};
+  return p;
+}
+
+DeviceFacts device_of(int capability, int shared_opt_in = 227 * 1024) {
+  DeviceFacts facts = h200_facts();
+  facts.compute_capability = capability;
+  facts.shared_memory_opt_in = shared_opt_in;
+  return facts;
+}
+
+// ---- the split -----------------------------------------------------------------------------------------------------
+
+// In double, where the parts of every float32 add up without rounding.
+double joined(const SplitFloat& parts) {
+  return static_cast<double>(parts.plane[0].to_float()) + static_cast<double>(parts.plane[1].to_float()) / kPlaneStep +
+         static_cast<double>(parts.plane[2].to_float()) / (kPlaneStep * kPlaneStep);
+}
+
+void expect_exact(float x) {
+  const SplitFloat parts = split_float(x);
+  ASSERT_EQ(joined(parts), static_cast<double>(x)) << std::hexfloat << x;
+  for (const BFloat16 part : parts.plane) ASSERT_TRUE(std::isfinite(part.to_float())) << std::hexfloat << x;
+  ASSERT_LE(std::fabs(parts.plane[0].to_float()), std::fabs(x)) << std::hexfloat << x;
+}
+
+TEST(SplitFloat, PartsAddUpToEveryFiniteValue) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 2000000; ++i) {
+    const float x = float_from_bits(static_cast<std::uint32_t>(random()));
+    if (std::isfinite(x)) expect_exact(x);
+    if (HasFatalFailure()) return;
+  }
+  // All ends of the significand for every exponent, the subnormal ones included.
+  for (std::uint32_t exponent = 0; exponent < 255; ++exponent) {
+    for (const std::uint32_t low :
+         {0x0u, 0x1u, 0x7fu, 0x80u, 0x81u, 0xffu, 0x100u, 0x7fffu, 0x8000u, 0x8080u, 0xff7fu, 0xff80u, 0xff81u, 0xffffu,
+          0x7f7fffu, 0x7f8000u >> 1, 0x7fff7fu, 0x7fff80u, 0x7fffffu}) {
+      for (const std::uint32_t sign : {0u, 0x80000000u}) expect_exact(float_from_bits(sign | exponent << 23 | low));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// The part that is left out of products, mid * lo, must not have the sign of the value.
+TEST(SplitFloat, WhatIsLeftOverHasNoSignOfItsOwn) {
+  std::mt19937 random(11);
+  double mid = 0, lo = 0, size = 0;
+  constexpr int kCount = 100000;
+  for (int i = 0; i < kCount; ++i) {
+    const float x = 1 + std::ldexp(static_cast<float>(random() >> 9), -23);
+    const SplitFloat parts = split_float(x);
+    mid += parts.plane[1].to_float();
+    lo += parts.plane[2].to_float();
+    size += std::fabs(parts.plane[2].to_float());
+  }
+  EXPECT_GT(mid / kCount, 0.5);  // hi is cut off
+  EXPECT_LT(std::fabs(lo), 0.02 * size);
+}
+
+TEST(SplitFloat, InfinitiesAndNaNAreAllInTheFirstPart) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float x : {infinity, -infinity}) EXPECT_EQ(split_float(x).plane[0].to_float(), x);
+  for (const std::uint32_t bits : {0x7fc00000u, 0x7f800001u, 0xff80ffffu, 0xffc00001u, 0x7fffffffu}) {
+    EXPECT_TRUE(std::isnan(split_float(float_from_bits(bits)).plane[0].to_float())) << std::hex << bits;
+  }
+  for (const std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0x7f800001u}) {
+    const SplitFloat parts = split_float(float_from_bits(bits));
+    EXPECT_EQ(parts.plane[1].bits, 0) << std::hex << bits;
+    EXPECT_EQ(parts.plane[2].bits, 0) << std::hex << bits;
+  }
+}
+
+// ---- emulated ------------------------------------------------------------------------------------------------------
+
+// What the kernels take for granted of their launch.
+void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& device) {
+  const std::string what = to_string(plan) + " for " + to_string(problem);
+  const Problem p = row_major_problem(problem);
+  ASSERT_EQ(plan.algorithm, Algorithm::kEmulated) << what;
+  ASSERT_TRUE(plan.is_cuda && plan.config >= 0 && plan.config < kEmulatedTileCount) << what;
+  const EmulatedTile& tile = kEmulatedTiles[plan.config];
+  EXPECT_EQ(plan.tile_m, kEmulatedM) << what;
+  EXPECT_EQ(plan.tile_n, tile.n) << what;
+  EXPECT_EQ(plan.block[0] * plan.block[1], kEmulatedThreads) << what;
+  EXPECT_LE(plan.dynamic_shared_bytes, device.shared_memory_opt_in) << what;
+  EXPECT_EQ(plan.split_k % kWgmmaK, 0) << what;
+  EXPECT_GE(plan.split_k * plan.splits, p.k) << what;
+  EXPECT_LT(plan.split_k * (plan.splits - 1), p.k) << what << ": the last piece is empty";
+  const std::int64_t items =
+      round_up(ceil_div(p.m, kEmulatedM), tile.cluster) * ceil_div(p.n, tile.n) * p.batch * plan.splits;
+  EXPECT_LE(items, std::numeric_limits<std::int32_t>::max()) << what;
+  EXPECT_GE(plan.grid[0], 1) << what;
+  EXPECT_LE(plan.grid[0], items) << what << ": a block without work";
+  EXPECT_EQ(plan.grid[0] % plan.cluster, 0) << what << ": whole clusters";
+  EXPECT_EQ(plan.cluster, tile.cluster) << what;
+
+  const EmulatedWorkspace w = emulated_workspace(problem, plan);
+  EXPECT_EQ(plan.workspace_bytes, w.bytes) << what;
+  EXPECT_GE(w.planes_a, plan.splits > 1 ? partial_bytes(p, plan.splits) : 0) << what;
+  EXPECT_GE(w.planes_b - w.planes_a, 3 * 2 * planes_of_a(p).plane_stride) << what;
+  EXPECT_GE(w.bytes - w.planes_b, 3 * 2 * planes_of_b(p).plane_stride) << what;
+  for (const PlaneLayout& layout : {planes_of_a(p), planes_of_b(p)}) {
+    EXPECT_GE(layout.pitch, layout.length) << what;
+    EXPECT_EQ(layout.pitch % 8, 0) << what << ": not a pitch of TMA";
+    EXPECT_EQ(layout.plane_stride, layout.pitch * layout.lines * layout.batch) << what;
+  }
+  EXPECT_EQ(w.planes_a % 16, 0) << what;
+  EXPECT_EQ(w.planes_b % 16, 0) << what;
+}
+
+TEST(EmulatedSelect, NeedsHopperAndFloat32) {
+  for (const DType dtype : kAllDTypes) {
+    for (const int capability : {75, 80, 89, 90, 100, 120}) {
+      const bool expected = dtype == DType::kFloat32 && capability == 90;
+      Problem p = problem_of(64, 64, 64);
+      p.dtype = dtype;
+      EXPECT_EQ(emulated_available(dtype, device_of(capability)), expected);
+      EXPECT_EQ(select(p, device_of(capability), Algorithm::kEmulated).has_value(), expected);
+      EXPECT_EQ(emulated_plans(p, device_of(capability)).empty(), !expected);
+    }
+    EXPECT_FALSE(emulated_available(dtype, device_of(90, 227 * 1024 - 1)));
+    EXPECT_FALSE(emulated_available(dtype, cpu_facts(2)));
+    DeviceFacts narrow = h200_facts();
+    narrow.max_threads_per_block = kEmulatedThreads - 1;
+    EXPECT_FALSE(emulated_available(dtype, narrow));
+  }
+}
+
+TEST(EmulatedSelect, PlansAreSound) {
+  const DeviceFacts device = h200_facts();
+  for (const std::int64_t m : {1, 63, 128, 129, 1000, 70000}) {
+    for (const std::int64_t n : {1, 64, 127, 257, 4096}) {
+      for (const std::int64_t k : {1, 63, 64, 65, 1000, 65536}) {
+        for (const std::int64_t batch : {1, 3}) {
+          for (const bool is_column_major : {false, true}) {
+            Problem p = problem_of(m, n, k, batch);
+            if (is_column_major) p.d = {nullptr, 1, m, m * n};
+            const auto chosen = emulated_plan(p, device);
+            ASSERT_TRUE(chosen) << to_string(p);
+            expect_sound(*chosen, p, device);
+            for (const Plan& plan : emulated_plans(p, device)) expect_sound(plan, p, device);
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(EmulatedSelect, EveryTileIsOffered) {
+  std::set<int> configs;
+  std::set<std::int64_t> splits;
+  for (const Plan& plan : emulated_plans(problem_of(100, 200, 1024), h200_facts())) {
+    configs.insert(plan.config);
+    splits.insert(plan.splits);
+  }
+  EXPECT_EQ(configs.size(), static_cast<std::size_t>(kEmulatedTileCount));
+  EXPECT_EQ(splits, (std::set<std::int64_t>{1, 2, 3, 8}));
+}
+
+// Planes lie as their operand does, so that it is read along its lines, whatever its strides.
+TEST(EmulatedSelect, PlanesKeepTheOrderOfTheOperand) {
+  Problem p = problem_of(100, 200, 300, 2);
+  const PlaneLayout a = planes_of_a(p), b = planes_of_b(p);
+  EXPECT_FALSE(a.is_mn_major);
+  EXPECT_TRUE(b.is_mn_major);
+  EXPECT_EQ(a.lines, 100);
+  EXPECT_EQ(a.length, 300);
+  EXPECT_EQ(a.line_stride, 300);
+  EXPECT_EQ(a.step, 1);
+  EXPECT_EQ(b.lines, 300);
+  EXPECT_EQ(b.length, 200);
+  EXPECT_EQ(b.line_stride, 200);
+  EXPECT_TRUE(a.is_batched && b.is_batched);
+  p.a = {nullptr, 1, 101, 0};  // a transposed view, the same for both
+  EXPECT_TRUE(planes_of_a(p).is_mn_major);
+  EXPECT_FALSE(planes_of_a(p).is_batched);
+  EXPECT_EQ(planes_of_a(p).batch, 1);
+  p.a = {nullptr, 7, 900, 1};  // no unit stride
+  EXPECT_TRUE(planes_of_a(p).is_mn_major);
+  EXPECT_EQ(planes_of_a(p).step, 7);
+  p.a = {nullptr, 1, 0, 0};  // one column, repeated
+  EXPECT_TRUE(planes_of_a(p).is_mn_major);
+  EXPECT_EQ(planes_of_a(p).line_stride, 0);
+}
+
+// A vector is one line: its planes are not padded to 64 elements for each of its own.
+TEST(EmulatedSelect, VectorsAndThinMatricesAreHardlyPadded) {
+  const Problem p = problem_of(100000, 3, 1);
+  EXPECT_EQ(planes_of_a(p).lines, 1);
+  EXPECT_LE(planes_of_a(p).plane_stride, 100000 + 64);
+  EXPECT_EQ(planes_of_a(problem_of(100000, 3, 5)).pitch, 8);
+  EXPECT_EQ(planes_of_b(problem_of(3, 1, 100000)).lines, 1);
+}
+
+TEST(EmulatedSelect, SizesBeyondItsCoordinatesAreRefused) {
+  const std::int64_t huge = std::int64_t{1} << 31;
+  for (const Problem& p :
+       {problem_of(huge, 1, 1), problem_of(1, huge, 1), problem_of(1, 1, huge), problem_of(1, 1, 1, huge / 3),
+        problem_of(huge / 2, 1, 1024), problem_of(0, 5, 5), problem_of(5, 0, 5), problem_of(5, 5, 0)}) {
+    EXPECT_FALSE(emulated_plan(p, h200_facts())) << to_string(p);
+    EXPECT_TRUE(emulated_plans(p, h200_facts()).empty()) << to_string(p);
+    if (p.m > 0 && p.n > 0 && p.k > 0) {
+      EXPECT_TRUE(select(p, h200_facts(), Algorithm::kAuto)) << to_string(p);
+    }
+  }
+}
+
+// The expected costs are those of the choice, and what is chosen costs least.
+TEST(EmulatedSelect, TakesTheCheapestPlan) {
+  for (const std::int64_t size : {100, 512, 1024, 3000, 8192}) {
+    const Problem p = problem_of(size, size, size);
+    const auto chosen = emulated_plan(p, h200_facts());
+    ASSERT_TRUE(chosen);
+    for (const Plan& plan : emulated_plans(p, h200_facts())) {
+      if (plan.splits == 1) {
+        EXPECT_LE(emulated_cost(p, h200_facts(), *chosen), emulated_cost(p, h200_facts(), plan)) << to_string(plan);
+      }
+    }
+  }
+}
+
+TEST(Float32Select, AutoFollowsThePrecision) {
+  const auto chosen = [](const Problem& p, const DeviceFacts& device) {
+    return select(p, device, Algorithm::kAuto)->algorithm;
+  };
+  for (const std::int64_t size : {1024, 4095, 8192}) {
+    // Only where it was shown to be as accurate.
+    EXPECT_EQ(chosen(problem_of(size, size, kEmulatedAccurateK), h200_facts()), Algorithm::kEmulated);
+    EXPECT_EQ(chosen(problem_of(size, size, kEmulatedAccurateK - 1), h200_facts()), Algorithm::kSimt);
+    EXPECT_EQ(chosen(problem_of(size, size, size), h200_facts()), Algorithm::kSimt);
+    EXPECT_EQ(chosen(problem_of(size, size, size, 1, Float32Precision::kTf32), h200_facts()), Algorithm::kWgmma);
+    EXPECT_NE(chosen(problem_of(size, size, kEmulatedAccurateK), device_of(80)), Algorithm::kEmulated);
+    EXPECT_NE(chosen(problem_of(size, size, size, 1, Float32Precision::kTf32), device_of(80)), Algorithm::kWgmma);
+  }
+  // Not worth the split.
+  EXPECT_NE(chosen(problem_of(1, 64, kEmulatedAccurateK), h200_facts()), Algorithm::kEmulated);
+}
+
+// ---- tf32 ----------------------------------------------------------------------------------------------------------
+
+TEST(Tf32Select, IsThereOnlyWhereItIsAllowed) {
+  const auto listed = [](Float32Precision precision) {
+    const std::vector<Algorithm> all = algorithms(DType::kFloat32, h200_facts(), precision);
+    return std::count(all.begin(), all.end(), Algorithm::kWgmma) == 1;
+  };
+  EXPECT_TRUE(listed(Float32Precision::kTf32));
+  EXPECT_FALSE(listed(Float32Precision::kIeee));
+  EXPECT_TRUE(select(problem_of(64, 64, 64, 1, Float32Precision::kTf32), h200_facts(), Algorithm::kWgmma));
+  EXPECT_FALSE(select(problem_of(64, 64, 64), h200_facts(), Algorithm::kWgmma));
+  EXPECT_TRUE(wgmma_plans(problem_of(64, 64, 64), h200_facts()).empty());
+  for (const DType dtype : kAllDTypes) {
+    if (dtype == DType::kFloat32) continue;
+    EXPECT_EQ(algorithms(dtype, h200_facts(), Float32Precision::kTf32), algorithms(dtype, h200_facts()));
+  }
+}
+
+// The tensor cores take tf32 with k contiguous alone.
+TEST(Tf32Select, OperandsOfTheOtherOrderAreCopied) {
+  const std::int64_t m = 512, n = 768, k = 1024;
+  for (const bool is_a_transposed : {false, true}) {
+    for (const bool is_b_transposed : {false, true}) {
+      Problem p = problem_of(m, n, k, 1, Float32Precision::kTf32);
+      if (is_a_transposed) p.a = {nullptr, 1, m, 0};
+      if (is_b_transposed) p.b = {nullptr, 1, k, 0};
+      const std::vector<Plan> plans = wgmma_plans(p, h200_facts());
+      EXPECT_GT(plans.size(), 30u);
+      for (const Plan& plan : plans) {
+        const std::string what = to_string(plan);
+        const bool is_exchanged = plan.tile_n < 64;  // the short side is the thin tiles' own
+        EXPECT_EQ(is_exchanged ? plan.is_b_packed : plan.is_a_packed, is_a_transposed) << what;
+        EXPECT_EQ(is_exchanged ? plan.is_a_packed : plan.is_b_packed, !is_b_transposed) << what;
+        EXPECT_FALSE(plan.is_a_realigned || plan.is_b_realigned) << what;
+        EXPECT_EQ(plan.tile_k, 32) << what;
+        EXPECT_EQ(plan.split_k % 32, 0) << what;
+        EXPECT_GE(plan.split_k * plan.splits, k) << what;
+        const std::int64_t copies = (plan.is_a_packed ? m * k * 4 : 0) + (plan.is_b_packed ? n * k * 4 : 0);
+        EXPECT_GE(plan.workspace_bytes, copies) << what;
+      }
+    }
+  }
+}
+
+TEST(Tf32Select, FourElementsAreTheAlignmentOfTma) {
+  Problem p = problem_of(64, 64, 100, 1, Float32Precision::kTf32);
+  EXPECT_TRUE(view_a(p).is_addressable);
+  p.a.row_stride = 102;
+  EXPECT_FALSE(view_a(p).is_addressable);
+  p.a.row_stride = 104;
+  p.a.data = reinterpret_cast<const void*>(std::uintptr_t{4});
+  EXPECT_FALSE(view_a(p).is_addressable);
+  EXPECT_FALSE(view_a(p).is_mn_major);
+  EXPECT_FALSE(stores_by_tma(p));
+}
+
+}  // namespace
+}  // namespace pmpp::matmul
