@@ -94,6 +94,7 @@ def _records(results: Results, op: str, dtype: str, size: int, algorithms: Seque
         square = record["m"] == record["n"] == size and record.get("k") in (size, None)
         if record["op"] == op and record["dtype"] == dtype and plain and square and record["precision"] != "tf32":
             found[record["algorithm"]] = record
+    algorithms = [name.removesuffix("?") for name in algorithms if not name.endswith("?") or name[:-1] in found]
     missing = [name for name in algorithms if name not in found]
     if missing:
         raise BrokenPage(f"{results.path.name} has no {op} of {size} in {dtype} by {', '.join(missing)}")
@@ -101,7 +102,8 @@ def _records(results: Results, op: str, dtype: str, size: int, algorithms: Seque
 
 
 def steps_block(argument: str, results: Results) -> list[str]:
-    """The measured steps of a ladder, each beside the one before."""
+    """The measured steps of a ladder, each beside the one before; a name with a ? is left out where the results have
+    none of it."""
     op, dtype, size_text, *algorithms = argument.split()
     size = int(size_text)
     records = _records(results, op, dtype, size, algorithms)

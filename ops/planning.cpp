@@ -56,6 +56,7 @@ PlanFacts matmul_plan(const std::vector<std::int64_t>& sizes, at::ScalarType dty
   if (!type.has_value()) return none();
   matmul::Problem problem;
   problem.dtype = *type;
+  if (*type == DType::kFloat32) problem.precision = float32_precision(device);
   problem.m = sizes[0];
   problem.n = sizes[1];
   problem.k = sizes[2];

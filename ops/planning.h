@@ -18,7 +18,8 @@ using PlanFacts = std::tuple<std::string, c10::Dict<std::string, std::int64_t>>;
 
 // sizes: m, n, k of a product, or m, n of a transpose. layout: NN, NT, TN or TT for products (which operand lies
 // transposed), ignored for transposes. device: the fields of DeviceFacts for a GPU, by name; all of them. Matrices are
-// without gaps and start on boundaries. Throws ValueError for anything that does not fit.
+// without gaps and start on boundaries; float32 is multiplied as PyTorch's setting allows. Throws ValueError for
+// anything that does not fit.
 PlanFacts plan_on(c10::string_view op, std::vector<std::int64_t> sizes, at::ScalarType dtype, c10::string_view layout,
                   c10::string_view algorithm, const c10::Dict<std::string, std::int64_t>& device);
 

@@ -12,7 +12,8 @@ import math
 import re
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -53,7 +54,7 @@ def unit_peak(device: Device, algorithm: str, dtype: str) -> float | None:
         half = peak_flops(device, "bfloat16")
         return None if half is None else half / _EMULATED_PRODUCTS
     if algorithm in _TENSOR_CORES:
-        return peak_flops(device, dtype)
+        return peak_flops(device, dtype, "tf32" if dtype == "float32" else None)  # float32 as such they do not multiply
     if dtype in ("float16", "bfloat16", "float32", "complex64"):
         return peak_flops(device, "float32")  # 16-bit floats are widened first
     if dtype in ("float64", "complex128"):
@@ -315,6 +316,7 @@ class Explanation:
     sizes: tuple[int, ...]
     dtype: str
     layout: str
+    precision: str | None  # of a float32 product: ieee or tf32
     device: Device
     measured_on: str | None  # the GPU's name, or None
     remark: str  # about the registers
@@ -329,6 +331,7 @@ class Explanation:
             "sizes": list(self.sizes),
             "dtype": self.dtype,
             "layout": self.layout,
+            "precision": self.precision,
             "gpu": {
                 "name": device.name,
                 "title": device.title,
@@ -337,7 +340,7 @@ class Explanation:
                 "memory_rate": device.memory_rate,
                 "l2_rate": device.l2_rate,
                 "shared_rate": device.shared_rate,
-                "peak_flops": peak_flops(device, self.dtype),
+                "peak_flops": peak_flops(device, self.dtype, self.precision),
                 "source": device.source,
             },
             "measured_on": self.measured_on,
@@ -366,7 +369,8 @@ class Explanation:
 def explain(
     op: str, sizes: tuple[int, ...], dtype: str, device: Device, *, layout: str = "NN", algorithm: str | None = None
 ) -> Explanation:
-    """Every algorithm of the operator for a problem on a GPU of the table, or one of them. Nothing is measured.
+    """Every algorithm of the operator for a problem on a GPU of the table, or one of them. Nothing is measured. float32
+    products are planned as PyTorch's setting says, which `float32_setting` changes.
 
     Raises:
         NotPossible: No algorithm, or not the one asked for, runs the dtype on that GPU.
@@ -401,17 +405,31 @@ def explain(
     if not steps:
         raise NotPossible(f"{op} has no algorithm for {dtype} on {device.title}")
     size = _intensity.ELEMENT_SIZES[dtype]
+    precision = torch.backends.cuda.matmul.fp32_precision if op == "tiled_matmul" and dtype == "float32" else None
+    precision = "ieee" if precision == "none" else precision
     if op == "tiled_matmul":
         m, n, k = sizes
         limit = roof(
             device,
             _intensity.flops(m, n, k, dtype),
             _intensity.compulsory_bytes(m, n, k, size),
-            peak_flops(device, dtype),
+            peak_flops(device, dtype, precision),
         )
     else:
         limit = roof(device, 0, 2 * sizes[0] * sizes[1] * size, None)
-    return Explanation(op, sizes, dtype, layout, device, None, remark, limit, steps)
+    return Explanation(op, sizes, dtype, layout, precision, device, None, remark, limit, steps)
+
+
+@contextmanager
+def float32_setting(precision: str | None) -> Iterator[None]:
+    """PyTorch's setting of float32 products on CUDA, for a while: ieee or tf32; None leaves it."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    if precision is not None:
+        torch.backends.cuda.matmul.fp32_precision = precision
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
 
 
 @dataclass(frozen=True)
@@ -550,6 +568,11 @@ def parser() -> argparse.ArgumentParser:
                 "--layout", choices=LAYOUTS, default="NN", help="which operand is a transposed view (default: NN)"
             )
             command.add_argument(
+                "--precision",
+                choices=("ieee", "tf32"),
+                help="of float32 (default: as PyTorch is set, ieee unless changed)",
+            )
+            command.add_argument(
                 "--tile",
                 type=at_least(1, 1024),
                 action="append",
@@ -680,8 +703,9 @@ def _print_measured(explanation: Explanation) -> None:
 def _print_head(explanation: Explanation) -> None:
     device = explanation.device
     sizes = " x ".join(str(size) for size in explanation.sizes)
+    precision = "" if explanation.precision is None else f" ({explanation.precision})"
     layout = f", {explanation.layout}" if explanation.op == "tiled_matmul" else ""
-    print(f"{explanation.op} {sizes}, {explanation.dtype}{layout}, on {device.title}")
+    print(f"{explanation.op} {sizes}, {explanation.dtype}{precision}{layout}, on {device.title}")
     print(f"  {device.source}")
     l2 = "" if device.l2_rate is None else f", L2 {device.l2_rate / 1e12:.3g} TB/s ({device.l2_source})"
     print(f"  memory {device.memory_rate / 1e12:.3g} TB/s{l2}, shared memory {device.shared_rate / 1e12:.3g} TB/s")
@@ -751,6 +775,11 @@ def _print_transpose(explanation: Explanation) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Explains one problem; returns the exit code."""
     options = parser().parse_args(arguments)
+    with float32_setting(options.precision if options.what == "matmul" else None):
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     program = f"python -m torch_pmpp explain {options.what}"
     op = "tiled_matmul" if options.what == "matmul" else "padded_transpose"
     sizes = (options.m, options.n, options.k) if options.what == "matmul" else (options.m, options.n)

@@ -122,6 +122,7 @@ def test_excerpt_follows_its_lines(tmp_path):
             "<!-- steps: tiled_matmul float32 4096 fast -->\n<!-- end -->",
             "has no tiled_matmul of 4096 in float32 by fast",
         ),
+        ("<!-- steps: tiled_matmul float32 4096 fast? slow -->\n<!-- end -->", "in float32 by slow"),
         ("<!-- turns: padded -->\n", "is not closed"),
         ("<!-- other: padded -->\n<!-- end -->", "its kind is not"),
     ],

@@ -79,6 +79,17 @@ def test_plans_on_the_device_agree_with_those_for_its_facts(dtype):
         assert step.plan == torch.ops.pmpp._padded_transpose_plan(a, algorithm=step.algorithm)
 
 
+def test_precision_of_float32_decides_plan_and_roof(capsys):
+    before = torch.backends.cuda.matmul.fp32_precision
+    for precision, peak in (("ieee", 66.9e12), ("tf32", 494.7e12)):
+        found = as_json(capsys, "explain", "matmul", "4096", "4096", "4096", "--precision", precision, "--gpu", "h200")
+        assert (found["precision"], found["gpu"]["peak_flops"]) == (precision, peak)
+        assert ("wgmma" in [step["algorithm"] for step in found["steps"]]) == (precision == "tf32")
+    assert torch.backends.cuda.matmul.fp32_precision == before
+    half = as_json(capsys, "explain", "matmul", "64", "64", "64", "--dtype", "float16", "--gpu", "h200")
+    assert half["precision"] is None
+
+
 def test_facts_of_a_device_are_checked():
     facts = H200.selection_facts()
     del facts["sm_count"]
@@ -120,6 +131,9 @@ def test_peaks_of_the_units():
     assert _explain.unit_peak(H200, "tiled", "float64") == 33.45e12
     assert _explain.unit_peak(_devices.device_named("l4"), "tiled", "float64") == pytest.approx(30.3e12 / 64)
     assert _explain.unit_peak(H200, "tiled", "int32") is None
+    assert _explain.unit_peak(H200, "wgmma", "float32") == 494.7e12
+    assert _explain.unit_peak(H200, "emulated", "float32") == 989.4e12 / 6
+    assert _explain.unit_peak(H200, "simt", "float32") == 66.9e12
 
 
 def test_roof_takes_the_longer_of_operations_and_bytes():
