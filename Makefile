@@ -65,6 +65,6 @@ wheel: ## build a wheel for all GPU architectures into dist/ (PMPP_CUDA_ARCHS fo
 	  $(ENVIRONMENT) run python -m pip wheel --verbose --no-build-isolation --no-deps --no-cache-dir --wheel-dir dist .
 
 clean: ## remove what was built, but not the environment
-	rm -rf build dist torch_pmpp/lib torch_pmpp/include torch_pmpp/share torch_pmpp/build_info.json \
+	rm -rf build dist torch_pmpp/lib torch_pmpp/include torch_pmpp/share torch_pmpp/build_info.json torch_pmpp/kernels.json \
 	  .pytest_cache .hypothesis .ruff_cache .mypy_cache *.egg-info
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

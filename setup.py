@@ -28,7 +28,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 ROOT = Path(__file__).resolve().parent
 # Below build/, which is not part of the sources; `make` has its own folders there.
 BUILD = ROOT / "build" / "wheel"
-INSTALLED = ("lib", "include", "share", "build_info.json")
+INSTALLED = ("lib", "include", "share", "build_info.json", "kernels.json")
 
 
 def find_torch() -> Path:

@@ -2,7 +2,8 @@
 """Everything that needs a GPU, in steps of under ten minutes, with one summary: benchmarks/results/<gpu>-check.json.
 
 Steps: the C++ tests (ctest), the Python tests, many random cases, compute-sanitizer's four tools over the kernels'
-tests, the shared-memory bank conflicts and the memory throughput of the transposes that Nsight Compute counts, the
+tests, the shared-memory bank conflicts and the memory throughput of the transposes that Nsight Compute counts (beside
+those that `python -m torch_pmpp conflicts` simulates), the occupancy of every kernel as the driver reckons it, the
 benchmark. A failing step does not stop the others. A tool or a test binary that is missing is a failure with its
 reason, never a pass. The summary is saved after every step, and steps chosen with --steps replace theirs in it, so
 the whole may be run in parts.
@@ -40,6 +41,7 @@ from benchmarks.arguments import Parser, names, positive  # noqa: E402
 from benchmarks.digest import source_digest  # noqa: E402
 from benchmarks.profile_transposes import LAUNCHES  # noqa: E402
 from benchmarks.results import write_atomically  # noqa: E402
+from torch_pmpp._conflicts import algorithm_pattern, conflicts_per_turn  # noqa: E402
 from torch_pmpp._library import no_cuda_reason  # noqa: E402
 from torch_pmpp._text import Table  # noqa: E402
 
@@ -52,7 +54,7 @@ DRAM_SHARE = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
 VECTORIZED_DRAM_SHARE = 85.0
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 COMMITTED_TABLES = "tests/python/test_benchmarks.py::test_committed_tables_and_readme_are_what_the_report_makes"
-STEPS = ("ctest", "pytest", "fuzz", *SANITIZERS, "bank-conflicts", "benchmark")
+STEPS = ("ctest", "pytest", "fuzz", *SANITIZERS, "bank-conflicts", "occupancy", "benchmark")
 
 
 @dataclass
@@ -223,6 +225,8 @@ def judge_transposes(launches: Sequence[Mapping[str, float]]) -> Outcome:
     that meet in pairs in one bank, in one direction only, would add 0.5, and half of that is the limit.
 
     vectorized must also keep the memory as busy as a kernel that has nothing else to wait for.
+
+    All four must be what the simulation says, within the stray ones: 0.1 a turn, or 2 % of many.
     """
     if len(launches) != len(LAUNCHES):
         raise StepFailed(f"Nsight Compute saw {len(launches)} launches, expected {len(LAUNCHES)}")
@@ -237,7 +241,11 @@ def judge_transposes(launches: Sequence[Mapping[str, float]]) -> Outcome:
             f"{name} at {side} x {side} {count:.0f} conflicts ({conflicts[name]:.2f} a turn) and {dram[name]:.0f}% of "
             "DRAM peak"
         )
+    simulated = {name: conflicts_per_turn(algorithm_pattern(name, 4)) for name, _ in LAUNCHES}
+    other = [name for name, each in simulated.items() if abs(conflicts[name] - each) > max(0.1, 0.02 * each)]
+    told = ", ".join(f"{name} {each:g}" for name, each in simulated.items())
     checks = {
+        f"the simulation agrees ({told}" + (f"; not {', '.join(other)})" if other else ")"): not other,
         "shared has at least 10 times the conflicts of padded": conflicts["shared"] >= 10 * conflicts["padded"],
         "shared has at least 5 conflicts a turn": conflicts["shared"] >= 5,
         "padded has next to none (under 0.1 a turn)": conflicts["padded"] < 0.1,
@@ -248,6 +256,18 @@ def judge_transposes(launches: Sequence[Mapping[str, float]]) -> Outcome:
     broken = [claim for claim, holds in checks.items() if not holds]
     note = "float32, clocks not fixed: " + ", ".join(measured) + ("; not so: " + "; ".join(broken) if broken else "")
     return Outcome(len(checks) - len(broken), len(broken), 0, note)
+
+
+def judge_occupancy(finished: Finished) -> Outcome:
+    """Counts of occupancy_check.py: launches that agree, and whatever differs."""
+    lines = finished.output.splitlines()
+    try:
+        counts = json.loads(lines[-1])
+        compared, differing, kernels = counts["compared"], counts["differing"], counts["kernels"]
+    except (IndexError, ValueError, KeyError, TypeError) as error:
+        raise StepFailed(f"the comparison printed no counts (exit code {finished.code})") from error
+    note = f"{kernels} kernels, {compared} launches" + (f"; last difference: {lines[-2]}" if differing else "")
+    return with_exit_code(Outcome(max(compared - differing, 0), differing, 0, note), finished)
 
 
 class Check:
@@ -261,6 +281,7 @@ class Check:
             "fuzz": self.fuzz,
             **{tool: lambda tool=tool: self.sanitizer(tool) for tool in SANITIZERS},  # type: ignore[misc]
             "bank-conflicts": self.bank_conflicts,
+            "occupancy": self.occupancy,
             "benchmark": self.benchmark,
         }
 
@@ -378,6 +399,11 @@ class Check:
         if finished.code != 0:
             raise StepFailed(f"Nsight Compute failed (exit code {finished.code})")
         return judge_transposes(ncu_metrics(finished.output))
+
+    def occupancy(self) -> Outcome:
+        """The occupancy that the package reckons, for every kernel of the library, beside the driver's own."""
+        finished = run_process([sys.executable, ROOT / "benchmarks" / "occupancy_check.py"])
+        return judge_occupancy(finished)
 
     def benchmark(self) -> Outcome:
         """The case list; a case whose result is wrong or that raises counts as failed."""

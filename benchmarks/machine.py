@@ -7,30 +7,9 @@ import subprocess
 
 import torch
 
+from torch_pmpp._devices import device_called
+from torch_pmpp._devices import peak_flops as _devices_peak
 from torch_pmpp._info import cpu_model
-
-# Dense peaks in FLOP/s (operations for int8) by a part of the name that PyTorch gives the GPU. Sources: NVIDIA H200
-# and H100 datasheets (SXM; figures with sparsity halved where only those are printed; float32 66.9 and float64 66.9
-# on the tensor cores from the H100 architecture whitepaper) and the A100 datasheet.
-_HOPPER_SXM = {
-    "float16": 989.4e12,
-    "bfloat16": 989.4e12,
-    "tf32": 494.7e12,
-    "float32": 66.9e12,
-    "float64": 66.9e12,
-    "int8": 1978.9e12,
-}
-_AMPERE_SXM = {
-    "float16": 312e12,
-    "bfloat16": 312e12,
-    "tf32": 156e12,
-    "float32": 19.5e12,
-    "float64": 19.5e12,
-    "int8": 624e12,
-}
-_PEAKS = {"NVIDIA H200": _HOPPER_SXM, "NVIDIA H100 80GB HBM3": _HOPPER_SXM, "NVIDIA A100-SXM4": _AMPERE_SXM}
-# A complex product is real multiplications and additions of the part type; wider integers are in no datasheet.
-_PEAK_TYPE = {"complex64": "float32", "complex128": "float64", "uint8": "int8"}
 
 _SMI_FIELDS = {
     "sm_mhz": "clocks.sm",
@@ -50,12 +29,8 @@ def slug(name: str) -> str:
 
 def peak_flops(gpu: str | None, dtype: str, precision: str | None) -> float | None:
     """The datasheet's dense peak, or None where no datasheet states one (CPUs, other GPUs, wide integers)."""
-    if gpu is None:
-        return None
-    for name, peaks in _PEAKS.items():
-        if name in gpu:
-            return peaks.get("tf32" if precision == "tf32" else _PEAK_TYPE.get(dtype, dtype))
-    return None
+    device = None if gpu is None else device_called(gpu)
+    return None if device is None else _devices_peak(device, dtype, precision)
 
 
 def _smi(fields: list[str]) -> list[str] | None:

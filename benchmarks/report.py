@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Makes the table and the plot of a results file, and the results section of the README.
+"""Makes the table and the plot of a results file, the results section of the README, and the made parts of docs/.
 
     python benchmarks/report.py                  # benchmarks/results/<name>.md and plots for every results file
     python benchmarks/report.py --readme         # the same, and rewrites the README between its two markers
+    python benchmarks/report.py --docs           # the same, and fills in docs/ (see docs.py); needs torch_pmpp
     python benchmarks/report.py --check          # writes nothing; fails if a file is not what would be written
 
 Losses are shown as well as wins. Figures taken with other sources than those in this folder are marked as stale.
-Needs no torch; the plot needs matplotlib.
+Needs no torch but for docs/; the plots need matplotlib.
 """
 
 from __future__ import annotations
@@ -708,11 +709,11 @@ def plot(results: Results, digest: str | None) -> None:
     matplotlib.use("Agg")
     # The same figures must give the same file.
     matplotlib.rcParams["svg.hashsalt"] = "pmpp"
-    _save(_rates_figure(results), results.path.with_suffix(""), results, digest)
+    _save(rates_figure(results), results.path.with_suffix(""), results, digest)
     if has_transpose_plot(results):
-        _save(_transposes_figure(results), transpose_plot(results), results, digest)
+        _save(transposes_figure(results), transpose_plot(results), results, digest)
     if has_k_plot(results):
-        _save(_k_figure(results), k_plot(results), results, digest)
+        _save(k_figure(results), k_plot(results), results, digest)
 
 
 def _save(figure: Any, stem: Path, results: Results, digest: str | None) -> None:
@@ -730,7 +731,7 @@ def _save(figure: Any, stem: Path, results: Results, digest: str | None) -> None
     plt.close(figure)
 
 
-def _transposes_figure(results: Results) -> Any:
+def transposes_figure(results: Results) -> Any:
     """Speed of transposes as a part of a copy's over the size of the matrix, one colour for each element size."""
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
@@ -767,7 +768,7 @@ def _transposes_figure(results: Results) -> Any:
     return figure
 
 
-def _k_figure(results: Results) -> Any:
+def k_figure(results: Results) -> Any:
     """Rates of products over k in single steps."""
     import matplotlib.pyplot as plt
 
@@ -787,7 +788,7 @@ def _k_figure(results: Results) -> Any:
     return figure
 
 
-def _rates_figure(results: Results) -> Any:
+def rates_figure(results: Results) -> Any:
     """Rates of square products over their side, and transposes of one size beside a copy."""
     import matplotlib.pyplot as plt
     import matplotlib.ticker
@@ -892,6 +893,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="FILE",
         help="also rewrite the section between the markers in this file (default: README.md)",
     )
+    parser.add_argument("--docs", action="store_true", help="also fill in the pages and pictures of docs/")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail if a file is not what would be written"
     )
@@ -916,20 +918,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (OSError, ValueError) as error:
             print(f"report: {readme}: {error}", file=sys.stderr)
             return 2
+    of_docs: Results | None = None
+    # The pages belong to the results of this tree, not to those of another folder.
+    if options.docs or (options.check and options.results.resolve() == ROOT / "benchmarks" / "results"):
+        from benchmarks import docs
+
+        try:
+            of_docs = next((results for results in found if results.path.name == docs.RESULTS), None)
+            if of_docs is None:
+                raise docs.BrokenPage(f"there is no {docs.RESULTS} in {options.results}")
+            wanted |= docs.wanted(of_docs)
+        except (OSError, docs.BrokenPage) as error:
+            print(f"report: docs: {error}", file=sys.stderr)
+            return 2
     if options.check:
         old = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
         plots = [path for results in found for path in plots_of(results)]
+        plots += [docs.IMAGES / f"{docs.ROOFLINE}.svg"] if of_docs else []
         old += [path for path in plots if not options.no_plot and not path.is_file()]
         for path in old:
-            print(f"report: {path} is not up to date; run python benchmarks/report.py --readme", file=sys.stderr)
+            print(f"report: {path} is not up to date; run python benchmarks/report.py --readme --docs", file=sys.stderr)
         return 1 if old else 0
     for path, text in wanted.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
         print(path)
     if not options.no_plot:
         for results in found:
             plot(results, digest)
             print(", ".join(str(path) for path in plots_of(results)))
+        if of_docs is not None:
+            print(", ".join(str(path) for path in docs.draw_roofline(of_docs)))
     return 0
 
 

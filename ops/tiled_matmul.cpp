@@ -82,14 +82,17 @@ matmul::Algorithm check_algorithm(c10::string_view name) {
   return *algorithm;
 }
 
-// What PyTorch lets cuBLAS do with float32, whichever of its two interfaces has set it: allow_tf32 and
-// set_float32_matmul_precision write here too. at::Context::allowTF32CuBLAS() raises where both have been used.
+}  // namespace
+
+// at::Context::allowTF32CuBLAS() raises where both interfaces have been used.
 matmul::Float32Precision float32_precision(const DeviceFacts& device) {
   if (!device.is_cuda || at::NoTF32Guard::should_disable_tf32()) return matmul::Float32Precision::kIeee;
   const at::Float32Precision precision =
       at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL);
   return precision == at::Float32Precision::TF32 ? matmul::Float32Precision::kTf32 : matmul::Float32Precision::kIeee;
 }
+
+namespace {
 
 std::int64_t batch_stride(const at::Tensor& x) { return x.dim() == 3 ? x.stride(0) : 0; }
 

@@ -73,6 +73,10 @@ void run_matmul(const MatmulBackend& backend, MatmulCall& call, const at::Tensor
 void run_matmul_out(const MatmulBackend& backend, MatmulCall& call, const at::Tensor& a, const at::Tensor& b,
                     const at::Tensor& out);
 
+// What PyTorch lets cuBLAS do with float32 on such a device, whichever of its two interfaces has set it: allow_tf32 and
+// set_float32_matmul_precision write to the same place as fp32_precision.
+matmul::Float32Precision float32_precision(const DeviceFacts& device);
+
 // The kernels' name of this dtype; none for one that is not multiplied.
 std::optional<DType> matmul_dtype(at::ScalarType dtype);
 

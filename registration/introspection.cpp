@@ -8,6 +8,7 @@
 
 #include "ops/device_facts.h"
 #include "ops/padded_transpose.h"
+#include "ops/planning.h"
 #include "ops/stats.h"
 #include "ops/tiled_matmul.h"
 
@@ -85,6 +86,8 @@ TORCH_LIBRARY_IMPL(pmpp, CompositeExplicitAutograd, m) {
 // Without a tensor argument there is no dispatch key to choose by.
 TORCH_LIBRARY_IMPL(pmpp, CatchAll, m) {
   m.impl("_algorithms", algorithms);
+  m.impl("_algorithms_on", algorithms_on);
+  m.impl("_plan_on", plan_on);
   m.impl("_stats", stats_dict);
   m.impl("_reset_stats", reset_stats);
 }

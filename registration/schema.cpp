@@ -21,6 +21,12 @@ TORCH_LIBRARY(pmpp, m) {
       "Scalar beta=0, Tensor(a!) out) -> ()");
   m.def("_padded_transpose_plan(Tensor x, *, str algorithm=\"auto\") -> str");
 
+  // The same for a GPU that is described by its facts and need not be there: `python -m torch_pmpp explain`.
+  m.def("_algorithms_on(str op, ScalarType dtype, Dict(str, int) device) -> str[]");
+  m.def(
+      "_plan_on(str op, int[] sizes, ScalarType dtype, str layout, str algorithm, Dict(str, int) device) -> (str, "
+      "Dict(str, int))");
+
   // What did run, and the switch that makes PyTorch's own functions run here.
   m.def("_stats() -> Dict(str, int)");
   m.def("_reset_stats() -> ()");

@@ -1,18 +1,19 @@
-"""Command line: `python -m torch_pmpp {demo,bench,compare,algorithms,info}`."""
+"""Command line: `python -m torch_pmpp COMMAND`; `--help` lists the commands."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 import torch
 
-from . import _compare, _demo, _info, build_info
+from . import build_info
 from ._library import no_cuda_reason, source_tree
 from ._operators import OPERATORS, algorithms
+from ._output import Parser, print_json
 from ._text import Table
 
 DTYPES = (
@@ -30,32 +31,38 @@ DTYPES = (
 )
 
 
-class _Parser(argparse.ArgumentParser):
-    """Answers wrong arguments with one line instead of a usage block."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+# Commands with arguments of their own: each is loaded only when it is asked for, and its run(arguments) does it.
+_COMMANDS = {
+    "compare": ("_compare", "run a model on PyTorch's kernels and on ours"),
+    "explain": (
+        "_explain",
+        "what each algorithm does with one product or transpose: bytes, roofs, plan, occupancy, time",
+    ),
+    "roofline": ("_roofline", "plot the roofs of a GPU and the measured points of a results file"),
+    "occupancy": ("_occupancy", "blocks that a multiprocessor holds at once, and what limits them"),
+    "conflicts": ("_conflicts", "bank conflicts of a tile in shared memory, simulated and drawn"),
+    "report": ("_report", "one HTML page of a results file, with plots and tables"),
+}
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="python -m torch_pmpp", description="Hand-written matrix products and transposes for PyTorch."
-    )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    parser = Parser(prog="python -m torch_pmpp", description="Hand-written matrix products and transposes for PyTorch.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     commands.add_parser("demo", help="run both operators, check the results against float64, time them beside PyTorch")
     commands.add_parser(
         "bench", add_help=False, help="run the benchmark of a source tree; `bench --help` lists its options"
     )
-    commands.add_parser(
-        "compare",
-        add_help=False,
-        help="run a model on PyTorch's kernels and on ours; `compare --help` lists the options",
-    )
+    for name, (_, text) in _COMMANDS.items():
+        commands.add_parser(name, add_help=False, help=f"{text}; `{name} --help` lists the options")
     listing = commands.add_parser("algorithms", help="list the algorithms for each operator, device and dtype")
     listing.add_argument("--op", choices=OPERATORS, help="only this operator")
     listing.add_argument("--device", choices=("cpu", "cuda"), help="only this device (default: all that are there)")
     listing.add_argument("--dtype", choices=DTYPES, help="only this dtype")
-    commands.add_parser("info", help="show what the library was built for, what this machine has, and whether they fit")
+    listing.add_argument("--json", action="store_true", help="print one JSON object")
+    about = commands.add_parser(
+        "info", help="show what the library was built for, what this machine has, and whether they fit"
+    )
+    about.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
@@ -75,12 +82,13 @@ def _bench(arguments: Sequence[str]) -> int:
     return run.main(arguments)
 
 
-def _algorithms(op: str | None, device: str | None, dtype: str | None) -> int:
+def _algorithms(op: str | None, device: str | None, dtype: str | None, as_json: bool) -> int:
     no_cuda = no_cuda_reason()
     if device == "cuda" and no_cuda is not None:
         print(f"python -m torch_pmpp algorithms: {no_cuda}", file=sys.stderr)
         return 1
     devices = [device] if device else ["cpu"] + (["cuda"] if no_cuda is None else [])
+    found = []
     table = Table(
         "Algorithms, each step of the ladder one idea more than the last", ("operator", "device", "dtype", "algorithms")
     )
@@ -88,8 +96,12 @@ def _algorithms(op: str | None, device: str | None, dtype: str | None) -> int:
         for each_device in devices:
             for each_dtype in [dtype] if dtype else DTYPES:
                 names = algorithms(each_op, each_device, getattr(torch, each_dtype))
+                found.append({"op": each_op, "device": each_device, "dtype": each_dtype, "algorithms": names})
                 table.add(each_op, each_device, each_dtype, ", ".join(["auto", *names]) if names else "none")
-    table.print()
+    if as_json:
+        print_json({"algorithms": found})
+    else:
+        table.print()
     return 0
 
 
@@ -99,14 +111,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Handed on before argparse sees them: its REMAINDER swallows no option that comes first.
     if arguments[:1] == ["bench"]:
         return _bench(arguments[1:])
-    if arguments[:1] == ["compare"]:
-        return _compare.run(arguments[1:])
+    if arguments and arguments[0] in _COMMANDS:
+        module = importlib.import_module(f".{_COMMANDS[arguments[0]][0]}", __package__)
+        return int(module.run(arguments[1:]))
     parsed = _parser().parse_args(arguments)
     if parsed.command == "demo":
+        from . import _demo
+
         return _demo.run()
     if parsed.command == "info":
-        return _info.show(build_info)
-    return _algorithms(parsed.op, parsed.device, parsed.dtype)
+        from . import _info
+
+        return _info.show(build_info, as_json=parsed.json)
+    return _algorithms(parsed.op, parsed.device, parsed.dtype, parsed.json)
 
 
 if __name__ == "__main__":

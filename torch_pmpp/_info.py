@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from ._library import PACKAGE, BuildInfo, source_tree
+from ._output import print_json
 from ._text import Table
 
 
@@ -82,7 +83,7 @@ def complaints(built: BuildInfo) -> list[str]:
     return found
 
 
-def show(built: BuildInfo) -> int:
+def show(built: BuildInfo, *, as_json: bool = False) -> int:
     """Prints everything; returns 1 if something does not fit, else 0."""
     binary = Table("The library", ("what", "value"))
     binary.add("version", built.version)
@@ -91,7 +92,6 @@ def show(built: BuildInfo) -> int:
     binary.add("built for CUDA", built.cuda or "no CUDA")
     binary.add("CUDA architectures", ", ".join(built.archs) or "none")
     binary.add("source digest", built.source_digest)
-    binary.print()
 
     machine = Table("This machine", ("what", "value"))
     machine.add("Python", platform.python_version())
@@ -111,9 +111,17 @@ def show(built: BuildInfo) -> int:
             )
     else:
         machine.add("GPU", "none that PyTorch can use")
-    machine.print()
 
     found = complaints(built)
+    if as_json:
+        tables = {
+            name: {what: value for (what, value), _ in table.rows}
+            for name, table in (("library", binary), ("machine", machine))
+        }
+        print_json({**tables, "misfits": found})
+        return 1 if found else 0
+    binary.print()
+    machine.print()
     for sentence in found:
         print(f"Does not fit: {sentence}")
     if not found:

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import pathlib
+import struct
 import subprocess
 import sys
 import time
@@ -18,7 +19,19 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # First on the path: other distributions are known to install a top-level `benchmarks`. torch_pmpp is imported already.
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import cases, digest, gpu_check, machine, profile_transposes, report, results, run, timing  # noqa: E402
+from benchmarks import (  # noqa: E402
+    cases,
+    digest,
+    gpu_check,
+    machine,
+    occupancy_check,
+    profile_transposes,
+    report,
+    results,
+    run,
+    timing,
+)
+from torch_pmpp import _devices, _kernels, _occupancy  # noqa: E402
 
 HEADER = {
     "gpu": "NVIDIA H200",
@@ -741,7 +754,7 @@ def test_products_over_k_have_a_plot_of_their_own(tmp_path):
     sweep = [measured_product(4096, 4096, k, ours=1.0 * k, ratio=0.5) for k in (4034, 4032, 4033)]
     others = [measured_product(4096, 4096, 4040, offset=1), measured_product(4096, 4096, 4041, algorithm="mma")]
     written = results.Results(tmp_path / "nvidia-h200.json", dict(HEADER), sweep + others)
-    ours, theirs = report._k_figure(written).axes[0].lines
+    ours, theirs = report.k_figure(written).axes[0].lines
     assert list(ours.get_xdata()) == [4032, 4033, 4034]
     assert list(ours.get_ydata()) == pytest.approx([2 * 4096 * 4096 / 1e6] * 3)
     assert list(theirs.get_ydata()) == pytest.approx([2 * 2 * 4096 * 4096 / 1e6] * 3)
@@ -778,8 +791,8 @@ def test_moved_base_does_not_stand_in_for_its_shape():
     records = [measured_transpose(8192, 8192, offset=offset) for offset in (0, 1)]
     both = results.Results(ROOT / "none.json", dict(HEADER), records)
     assert len([line for line in report.highlights(both) if "8192 x 8192" in line]) == 1
-    assert len(report._rates_figure(both).axes[2].patches) == 2  # a bar of ours, a bar of PyTorch's
-    lines = report._transposes_figure(both).axes[0].lines
+    assert len(report.rates_figure(both).axes[2].patches) == 2  # a bar of ours, a bar of PyTorch's
+    lines = report.transposes_figure(both).axes[0].lines
     assert [len(line.get_xdata()) for line in lines[:2]] == [1, 1]
 
 
@@ -863,26 +876,99 @@ def test_transposes_are_judged_by_their_counters():
     accesses = 4096**2 // 32  # of one direction; 16384 x 16384 takes sixteen times as many
     shared, padded, padded16 = (31 * accesses, 0, 24.0), (100, 200, 41.5), (accesses, accesses, 40.0)
     good = judged(shared, padded, padded16, (1_600_000, 0, 89.5))
-    assert (good.passed, good.failed) == (6, 0)
+    assert (good.passed, good.failed) == (7, 0)
     assert "padded at 4096 x 4096 300 conflicts (0.00 a turn) and 42% of DRAM peak" in good.note
     assert "vectorized at 16384 x 16384 1600000 conflicts (0.10 a turn) and 90% of DRAM peak" in good.note
     assert "not so" not in good.note
 
     # Pairs of words in one bank, in one direction.
     conflicting = judged(shared, padded, padded16, (0, 16 * accesses, 89.5))
-    assert (conflicting.failed, conflicting.note.split("; ")[1:]) == (
-        1,
-        ["not so: vectorized has next to none (under 0.25 a turn)"],
+    assert conflicting.failed == 2
+    assert conflicting.note.endswith(
+        "not so: the simulation agrees (shared 15.5, padded 0, padded16 1, vectorized 0; not vectorized); "
+        "vectorized has next to none (under 0.25 a turn)"
     )
     slow = judged(shared, padded, padded16, (0, 0, 84.9))
     assert (slow.failed, slow.note.split("; ")[1:]) == (1, ["not so: vectorized reaches 85% of DRAM peak"])
-    assert judged(shared, (0, accesses, 41.5), padded16, (0, 0, 89.5)).failed == 1
-    assert judged(padded, padded, padded, (0, 0, 89.5)).failed == 3
-    assert judged(*[shared] * 4).failed == 5
+    assert judged(shared, (0, accesses, 41.5), padded16, (0, 0, 89.5)).failed == 2
+    assert judged(padded, padded, padded, (0, 0, 89.5)).failed == 4
+    assert judged(*[shared] * 4).failed == 6
     with pytest.raises(gpu_check.StepFailed, match="saw 3 launches, expected 4"):
         judged(shared, padded, padded16)
     with pytest.raises(gpu_check.StepFailed, match="saw 0 launches, expected 4"):
         gpu_check.judge_transposes(gpu_check.ncu_metrics("==ERROR== no permission"))
+
+
+def test_occupancy_is_judged_by_the_counts_that_are_printed_last():
+    agrees = gpu_check.Finished(0, 'note\n{"kernels": 3, "compared": 40, "differing": 0}\n')
+    assert gpu_check.judge_occupancy(agrees) == gpu_check.Outcome(40, 0, 0, "3 kernels, 40 launches")
+    differs = gpu_check.Finished(1, 'one: 2 blocks\n{"kernels": 3, "compared": 40, "differing": 1}\n')
+    found = gpu_check.judge_occupancy(differs)
+    assert (found.passed, found.failed) == (39, 1)
+    assert found.note.endswith("last difference: one: 2 blocks")
+    crashed = gpu_check.Finished(1, "Traceback\nRuntimeError: cuModuleLoadData failed with 209\n")
+    with pytest.raises(gpu_check.StepFailed, match="printed no counts"):
+        gpu_check.judge_occupancy(crashed)
+    nothing = gpu_check.Finished(1, '{"kernels": 0, "compared": 0, "differing": 0}\n')
+    assert gpu_check.judge_occupancy(nothing).failed == 1
+
+
+def fat_image(payload):
+    """As the linker puts one into .nv_fatbin: magic number, version, size of the header, size of what follows."""
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(payload)) + payload
+
+
+def test_images_are_found_one_after_the_other():
+    first, second = fat_image(b"x" * 24), fat_image(b"y" * 13)
+    assert list(occupancy_check.images(first + b"\0" * 16 + second + b"\0" * 3)) == [first, second]
+    assert list(occupancy_check.images(b"")) == []
+
+
+class CalculatorOfTheDriver:
+    """Answers as the driver would for one kernel; `wrong_threads` is a block size that it reckons otherwise."""
+
+    def __init__(self, wrong_threads=0):
+        self.wrong_threads = wrong_threads
+
+    def __call__(self, name, *arguments):
+        assert name == "cuFuncSetAttribute"
+
+    def name(self, function):
+        return "_ZN4pmpp6matmul25tiled_matmul_tiled_kernelIfEEvNS0_9ArgumentsIT_EE"
+
+    def attribute(self, function, which):
+        return {0: 256, 1: 2048, 4: 29}[which]
+
+    def blocks(self, function, threads, dynamic):
+        found = _occupancy.occupancy(_devices.CAPABILITIES[90], threads, 29, 2048, dynamic).blocks
+        return found + 1 if threads == self.wrong_threads else found
+
+
+def test_occupancy_of_a_kernel_is_compared_at_every_block_size_that_it_takes(monkeypatch):
+    capability = _devices.CAPABILITIES[90]
+    count, differing = occupancy_check.compare(CalculatorOfTheDriver(), None, capability)
+    sizes = [threads for threads in occupancy_check.BLOCKS if threads <= 256]
+    assert (count, differing) == (len(sizes) * (len(occupancy_check.DYNAMIC) + 1), [])
+    _, differing = occupancy_check.compare(CalculatorOfTheDriver(wrong_threads=96), None, capability)
+    assert len(differing) == len(occupancy_check.DYNAMIC) + 1
+    assert differing[0].startswith("tiled_matmul_tiled_kernel<float>: 96 threads, 29 registers, 2048 + 0 bytes: ")
+
+    def resources(registers):
+        kernel = _kernels.Kernel("90a", "tiled_matmul_tiled_kernel<float>", registers, 0, 2048, 704)
+        monkeypatch.setattr(occupancy_check, "read_kernels", lambda _: _kernels.KernelTable((kernel,), ""))
+        return occupancy_check.compare_resources(CalculatorOfTheDriver(), [None], capability)
+
+    assert resources(29) == []
+    assert len(resources(30)) == 1
+
+
+def test_sections_are_read_by_name():
+    content = pathlib.Path(torch_pmpp.__file__).with_name("lib").joinpath("libpmpp.so").read_bytes()
+    assert b"libtorch" in occupancy_check.section(content, ".dynstr")
+    assert occupancy_check.section(content, ".none") == b""
+    images = list(occupancy_check.images(occupancy_check.section(content, ".nv_fatbin")))
+    # A library for the CPU alone has none, another one at least for each dtype of the classic kernels.
+    assert (images == []) if torch_pmpp.build_info.cuda is None else (len(images) >= 11)
 
 
 def test_launches_are_profiled_in_the_order_they_are_judged(monkeypatch):

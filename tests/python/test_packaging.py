@@ -52,8 +52,8 @@ def sources(tmp_path_factory):
     copy = tmp_path_factory.mktemp("sources") / "pmpp"
     # By name: the checkout also holds an environment and build folders of several GB.
     copy.mkdir()
-    left_out = shutil.ignore_patterns("__pycache__", "lib", "include", "share", "build_info.json")
-    folders = (".ci", "csrc", "ops", "registration", "torch_pmpp", "tests", "benchmarks", "examples")
+    left_out = shutil.ignore_patterns("__pycache__", "lib", "include", "share", "build_info.json", "kernels.json")
+    folders = (".ci", "csrc", "ops", "registration", "torch_pmpp", "tests", "benchmarks", "examples", "docs")
     for name in folders:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, copy / name, ignore=left_out)
@@ -104,6 +104,7 @@ def test_wheel_has_library_headers_and_cmake_package(unpacked):
         "__main__.py",
         "py.typed",
         "build_info.json",
+        "kernels.json",
         "lib/libpmpp.so",
         "include/pmpp/pmpp.h",
         "share/cmake/pmpp/pmppConfig.cmake",
@@ -173,11 +174,15 @@ def test_sdist_holds_everything_that_a_build_needs(sources, tmp_path):
         "LICENSE",
         ".ci/environment",
     }
-    for folder in ("csrc", "ops", "registration", "torch_pmpp", "tests", "benchmarks"):
+    for folder in ("csrc", "ops", "registration", "torch_pmpp", "tests", "benchmarks", "docs"):
         wanted |= {str(file.relative_to(sources)) for file in (sources / folder).rglob("*") if file.is_file()}
     wanted = {name for name in wanted if "__pycache__" not in name and not name.endswith(".pyc")}
     assert wanted <= names, sorted(wanted - names)
-    assert not [name for name in names if name.endswith(".so") or name == "torch_pmpp/build_info.json"]
+    assert not [
+        name
+        for name in names
+        if name.endswith(".so") or name in ("torch_pmpp/build_info.json", "torch_pmpp/kernels.json")
+    ]
 
 
 def test_library_finds_its_neighbours_relative_to_itself():
