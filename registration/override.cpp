@@ -1,4 +1,4 @@
-// The switch: kernels for aten::mm, addmm, bmm and baddbmm and their out= forms, registered for one device when it is
+// The switch: kernels for aten::mm, addmm, bmm and baddbmm, their out= and in-place forms, registered for one device when it is
 // switched on and taken back when it is switched off. Python's @, linear, matmul and einsum, backward passes and code
 // compiled by inductor end in these functions.
 //
@@ -69,6 +69,14 @@ struct Cpu {
   static Tensor& baddbmm_out(Tensor& out, const Arguments&... arguments) {
     return at::cpu::baddbmm_out(out, arguments...);
   }
+  template <class... Arguments>
+  static Tensor& addmm_(Tensor& c, const Arguments&... arguments) {
+    return at::cpu::addmm_(c, arguments...);
+  }
+  template <class... Arguments>
+  static Tensor& baddbmm_(Tensor& c, const Arguments&... arguments) {
+    return at::cpu::baddbmm_(c, arguments...);
+  }
 };
 
 #ifdef PMPP_WITH_CUDA
@@ -95,6 +103,14 @@ struct Cuda {
   template <class... Arguments>
   static Tensor& baddbmm_out(Tensor& out, const Arguments&... arguments) {
     return at::cuda::baddbmm_out(out, arguments...);
+  }
+  template <class... Arguments>
+  static Tensor& addmm_(Tensor& c, const Arguments&... arguments) {
+    return at::cuda::addmm_(c, arguments...);
+  }
+  template <class... Arguments>
+  static Tensor& baddbmm_(Tensor& c, const Arguments&... arguments) {
+    return at::cuda::baddbmm_(c, arguments...);
   }
 };
 #endif
@@ -349,6 +365,18 @@ Tensor& baddbmm_out(const Tensor& c, const Tensor& a, const Tensor& b, const Sca
                              [&]() -> Tensor& { return Device::baddbmm_out(out, c, a, b, beta, alpha); });
 }
 
+template <class Device>
+Tensor& addmm_(Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return compute_out<Device>({Replaced::kAddmm, 2, a, b, &c, &beta, &alpha}, c,
+                             [&]() -> Tensor& { return Device::addmm_(c, a, b, beta, alpha); });
+}
+
+template <class Device>
+Tensor& baddbmm_(Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return compute_out<Device>({Replaced::kBaddbmm, 3, a, b, &c, &beta, &alpha}, c,
+                             [&]() -> Tensor& { return Device::baddbmm_(c, a, b, beta, alpha); });
+}
+
 // Drops PyTorch's warning that a kernel is overridden, which is what was asked for.
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
@@ -364,10 +392,12 @@ std::unique_ptr<torch::Library> install() {
   library->impl("mm.out", TORCH_FN(mm_out<Device>));
   library->impl("addmm", TORCH_FN(addmm<Device>));
   library->impl("addmm.out", TORCH_FN(addmm_out<Device>));
+  library->impl("addmm_", TORCH_FN(addmm_<Device>));
   library->impl("bmm", TORCH_FN(bmm<Device>));
   library->impl("bmm.out", TORCH_FN(bmm_out<Device>));
   library->impl("baddbmm", TORCH_FN(baddbmm<Device>));
   library->impl("baddbmm.out", TORCH_FN(baddbmm_out<Device>));
+  library->impl("baddbmm_", TORCH_FN(baddbmm_<Device>));
   return library;
 }
 
