@@ -1,6 +1,6 @@
-// The switch: kernels for aten::mm, addmm, bmm and baddbmm, their out= and in-place forms, registered for one device when it is
-// switched on and taken back when it is switched off. Python's @, linear, matmul and einsum, backward passes and code
-// compiled by inductor end in these functions.
+// The switch: kernels for aten::mm, addmm, bmm and baddbmm, their out= and in-place forms, registered for one device
+// when it is switched on and taken back when it is switched off. Python's @, linear, matmul and einsum, backward passes
+// and code compiled by inductor end in these functions.
 //
 // A call that is not for us, for whatever reason, goes to the very kernel that PyTorch has for the device (at::cpu::mm,
 // at::cuda::mm), past the dispatcher; that kernel also raises PyTorch's own errors. Should it call one of these
