@@ -145,6 +145,16 @@ bool is_plain(const Tensor& x) {
   return x.defined() && x.layout() == at::kStrided && !x.is_nested() && !x.is_quantized() && !x._is_zerotensor();
 }
 
+// Later releases of PyTorch have no named dimensions.
+template <class T>
+bool has_names(const T& x) {
+  if constexpr (requires { x.has_names(); }) {
+    return x.has_names();
+  } else {
+    return false;
+  }
+}
+
 bool shapes_fit(const Request& r) {
   if (r.a.dim() != r.rank || r.b.dim() != r.rank || r.a.size(-1) != r.b.size(-2)) return false;
   return r.rank == 2 || r.a.size(0) == r.b.size(0);
@@ -214,7 +224,7 @@ bool is_same_view(const Tensor& x, const Tensor& y) {
 bool writable(const Request& r, at::IntArrayRef shape) {
   const Tensor& out = *r.out;
   if (!is_plain(out) || out.device() != r.a.device() || out.scalar_type() != r.a.scalar_type()) return false;
-  if (out.sizes() != shape || out.is_conj() || out.is_neg() || out.has_names()) return false;
+  if (out.sizes() != shape || out.is_conj() || out.is_neg() || has_names(out)) return false;
   if (!elements_distinct(out) || may_share_memory(out, r.a) || may_share_memory(out, r.b)) return false;
   return r.c == nullptr || is_same_view(out, *r.c) || !may_share_memory(out, *r.c);
 }
@@ -231,7 +241,7 @@ bool aligned(const Tensor& x) {
 template <class Device>
 std::optional<Fallback> obstacle(const Request& r) {
   if (!is_plain(r.a) || !is_plain(r.b) || (r.c != nullptr && !is_plain(*r.c))) return Fallback::kLayout;
-  if (r.a.has_names() || r.b.has_names() || (r.c != nullptr && r.c->has_names())) return Fallback::kNames;
+  if (has_names(r.a) || has_names(r.b) || (r.c != nullptr && has_names(*r.c))) return Fallback::kNames;
   if (!shapes_fit(r)) return Fallback::kShape;
   const at::ScalarType dtype = r.a.scalar_type();
   if (r.b.device() != r.a.device() || (r.c != nullptr && r.c->device() != r.a.device())) return Fallback::kDevice;
