@@ -15,7 +15,6 @@ from torch import nn
 import torch_pmpp
 from torch_pmpp._library import no_cuda_reason
 
-
 HAS_NAMES = hasattr(torch.Tensor, "refine_names")
 
 
