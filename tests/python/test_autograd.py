@@ -1,5 +1,7 @@
 """Autograd of both operators: values, order, economy and safety, on every algorithm."""
 
+import pathlib
+
 import oracle
 import pytest
 import torch
@@ -270,3 +272,20 @@ def test_row_autograd_a_model_trains_as_with_torch(device):
             optimizer.step()
         results.append(loss.detach())
     assert torch.allclose(*results, rtol=1e-10)
+
+
+def test_row_autograd_recording_costs_no_more_than_that_of_mm(monkeypatch):
+    """The fastest of many short rounds; a busy machine gets several tries, and a dearer recording passes none."""
+    monkeypatch.syspath_prepend(str(pathlib.Path(__file__).resolve().parents[2]))
+    from benchmarks import recording
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(6):
+            cost = {name: times[1] for name, times in recording.measure("cpu", 16, 1.0).items()}
+            if cost["tiled_matmul"] <= 1.1 * cost["mm"] + 1e-7:
+                return
+    finally:
+        torch.set_num_threads(threads)
+    pytest.fail(f"seconds of recording: {cost}")
