@@ -42,9 +42,9 @@ def supported():
     return [(row[0], device, cell) for row in rows[2:] for device, cell in zip(devices, row[1:], strict=True)]
 
 
-@pytest.mark.parametrize(("feature", "device", "cell"), supported(), ids=lambda value: value[:24])
-def test_every_yes_links_to_a_test_of_that_device(feature, device, cell):
-    assert device in ("CPU", "CUDA")
+@pytest.mark.parametrize(("feature", "column", "cell"), supported(), ids=lambda value: value[:24])
+def test_every_yes_links_to_a_test_of_that_device(feature, column, cell):
+    assert column in ("CPU", "CUDA")
     links = LINK.findall(cell)
     assert ("yes" in cell) == bool(links), cell
     assert len(re.findall(r"\byes\b", cell)) == len(links)
@@ -52,7 +52,7 @@ def test_every_yes_links_to_a_test_of_that_device(feature, device, cell):
         assert link.startswith("tests/"), link
         text = (ROOT / link).read_text(encoding="utf-8")
         assert re.search(r"^def test_|\bTEST(_P)?\(|\bint main\(", text, re.MULTILINE), link
-        if device == "CUDA":
+        if column == "CUDA":
             assert re.search(r"on_each_(device|algorithm)|needs_cuda|mark\.cuda|kCUDA|HAS_CUDA", text), link
 
 
