@@ -212,7 +212,7 @@ def refusals(device):
         ("out", lambda: torch.mm(square, square, out=square)),
         ("out", lambda: c[:, :1].clone().addmm_(a, b)),
         ("out", lambda: square.clone()[:, :1].expand(6, 6).addmm_(square, square)),
-        ("out", lambda: x[:, :, :3].clone().baddbmm_(x[:1], b[None])),
+        ("out", lambda: x[:1, :, :3].clone().baddbmm_(x, b.expand(2, 7, 3))),
         ("scalar", lambda: torch.addmm(c, a, b, alpha=0)),
         ("scalar", lambda: torch.addmm(c, a, b, alpha=1j)),
         # Later releases of PyTorch have no named dimensions.
