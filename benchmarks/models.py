@@ -29,7 +29,10 @@ from benchmarks.results import write_atomically  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN, END = "<!-- models:begin -->", "<!-- models:end -->"
-RATIO = "Ratio is PyTorch's time divided by ours, distance the largest ||ours - PyTorch|| / ||PyTorch|| of an output"
+RATIO = (
+    "Ratio is PyTorch's time divided by ours, distance the largest ||ours - PyTorch|| / ||PyTorch|| "
+    "(norms below a hundredth of the largest count as that hundredth) of an output"
+)
 RECORD_FIELDS = {
     *("model", "options", "parameters", "dtype", "rows", "products", "agrees"),
     *("device", "torch", "date", "source_digest"),

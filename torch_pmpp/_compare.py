@@ -30,6 +30,7 @@ from ._text import Table, duration, verdict, verdict_style
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9, torch.bfloat16: 0.1, torch.float16: 0.05}
 _DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _TF32_TOLERANCE = 1e-2
+_SMALL = 1e-2
 _IMAGE = 224
 # Seconds of a round of one product: fifty times what it takes to launch a kernel and to wait for it.
 _PRODUCT_ROUND = 1e-3
@@ -250,13 +251,19 @@ def _tensors(output: Any) -> list[Tensor]:
 
 
 def distance(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> tuple[float, float]:
-    """Over pairs of tensors, the largest ||ours - theirs|| / ||theirs|| and the largest difference of an element."""
+    """Over pairs of tensors, the largest ||ours - theirs|| / ||theirs|| and the largest difference of an element.
+
+    A tensor below a hundredth of the largest one is measured against that hundredth: the gradient of a key's bias in
+    attention, say, is zero but for rounding, which no two kernels share.
+    """
     relative = largest = 0.0
-    for x, y in zip(ours, theirs, strict=True):
+    scales = [float(torch.linalg.vector_norm(y.detach().double())) for y in theirs]
+    least = _SMALL * max((scale for scale in scales if scale < float("inf")), default=0.0)
+    for x, y, own in zip(ours, theirs, scales, strict=True):
         if y.numel() == 0:
             continue
         difference = (x.detach() - y.detach()).double()
-        scale = float(torch.linalg.vector_norm(y.detach().double()))
+        scale = max(own, least)
         norm = float(torch.linalg.vector_norm(difference))
         # NaN counts as infinitely far.
         step = norm / scale if scale > 0 else norm

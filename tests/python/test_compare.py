@@ -229,6 +229,10 @@ def test_distance_sees_nan_and_the_largest_element():
     relative, largest = _compare.distance([ones, torch.tensor([3.0, 4.0])], [ones, torch.tensor([3.0, 5.0])])
     assert largest == 1.0
     assert relative == pytest.approx(1 / 34**0.5)
+    # Rounding alone, beside a tensor of some size.
+    noise = torch.full((4,), 1e-9)
+    assert _compare.distance([ones, -noise], [ones, noise])[0] == pytest.approx(2e-7, rel=1e-3)
+    assert _compare.distance([-noise], [noise])[0] == pytest.approx(2.0)
 
 
 def test_recorded_products_are_repeated_in_the_same_layout():
