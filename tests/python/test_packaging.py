@@ -391,3 +391,35 @@ def test_missing_library_is_reported_with_the_remedy(other_build):
     message = import_error(folder)
     for part in ("libpmpp.so", "missing", "rebuild"):
         assert part in message, message
+
+
+def environment_error(**variables: str) -> str:
+    """What .ci/environment says about these variables, before it makes or downloads anything."""
+    done = subprocess.run(
+        ["bash", str(ROOT / ".ci" / "environment"), "build"],
+        env={**os.environ, "PYTHON": sys.executable, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_another_torch_is_asked_for_by_its_release():
+    if not (ROOT / ".ci" / "environment").is_file():
+        pytest.skip("the tests run outside a checkout")
+    pinned = re.search(r"^torch==(.*)$", (ROOT / ".ci" / "requirements.txt").read_text(), re.MULTILINE)[1]
+    for value in ("newest", "2", "2.11.0; rm", "2.11.0+cu130"):
+        expected = f"pmpp: error: TORCH is '{value}'; expected a release of PyTorch, such as {pinned}\n"
+        assert environment_error(TORCH=value, VENV="none") == expected
+    found = torch.__version__.partition("+")[0]
+    assert f"TORCH is 1.2.3, but {sys.executable} has torch {found};" in environment_error(TORCH="1.2.3", VENV="none")
+
+
+def test_versions_of_torch_in_the_build_files_agree():
+    if not (ROOT / ".ci" / "requirements.txt").is_file():
+        pytest.skip("the tests run outside a checkout")
+    pinned = re.search(r"^torch==(\d+\.\d+)\.\d+$", (ROOT / ".ci" / "requirements.txt").read_text(), re.MULTILINE)[1]
+    assert f'"torch=={pinned}.*"' in (ROOT / "pyproject.toml").read_text()
+    assert f"PyTorch {pinned}" in (ROOT / "README.md").read_text()
