@@ -275,16 +275,20 @@ def test_row_autograd_a_model_trains_as_with_torch(device):
 
 
 def test_row_autograd_recording_costs_no_more_than_that_of_mm(monkeypatch):
-    """The fastest of many short rounds; a busy machine gets several tries, and a dearer recording passes none."""
+    """The fastest of many short rounds, of more where the machine is busy. Half a microsecond, half of what recording
+    costs, is how far two such figures of one function part."""
     monkeypatch.syspath_prepend(str(pathlib.Path(__file__).resolve().parents[2]))
     from benchmarks import recording
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    best = {"tiled_matmul": [float("inf")] * 3, "mm": [float("inf")] * 3}
     try:
-        for _ in range(6):
-            cost = {name: times[1] for name, times in recording.measure("cpu", 16, 1.0).items()}
-            if cost["tiled_matmul"] <= 1.1 * cost["mm"] + 1e-7:
+        for _ in range(8):
+            for name, times in recording.measure("cpu", 16, 1.0).items():
+                best[name] = [min(pair) for pair in zip(best[name], times, strict=True)]
+            cost = {name: recorded - plain for name, (plain, recorded, _) in best.items()}
+            if cost["tiled_matmul"] <= cost["mm"] + 5e-7:
                 return
     finally:
         torch.set_num_threads(threads)
