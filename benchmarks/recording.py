@@ -47,7 +47,7 @@ def fastest(calls: dict[Any, Callable[[], object]], seconds: float, device: str)
     return best
 
 
-def measure(device: str, size: int, seconds: float) -> dict[str, tuple[float, float, float]]:
+def measure(device: str, size: int, seconds: float) -> dict[str, tuple[float, ...]]:
     """Of `tiled_matmul` and of `torch.mm`: seconds of a plain call, of a recorded one, of the backward pass."""
     plain = [torch.randn(size, size, device=device) for _ in range(2)]
     leaves = [x.clone().requires_grad_() for x in plain]
