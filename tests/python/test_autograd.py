@@ -277,8 +277,8 @@ def test_row_autograd_a_model_trains_as_with_torch(device):
 def test_row_autograd_recording_costs_no_more_than_that_of_mm(monkeypatch):
     """The fastest of many short rounds, of more where the machine is busy.
 
-    Recording takes 0.7 to 0.9 us here and 0.7 to 1.3 us in mm of PyTorch 2.11 (a Xeon at 2.8 GHz), 0.2 us in mm of 2.15; such
-    figures of one function part by 0.5 us. A formula in Python takes 10 us.
+    Recording takes 0.7 to 0.9 us here and 0.7 to 1.3 us in mm of PyTorch 2.11 (a Xeon at 2.8 GHz), 0.2 us in mm of
+    2.15; such figures of one function part by 0.5 us. A formula in Python takes 10 us.
     """
     monkeypatch.syspath_prepend(str(pathlib.Path(__file__).resolve().parents[2]))
     from benchmarks import recording
