@@ -160,11 +160,6 @@ def test_row_distribution_refuses_what_mm_refuses(ranks):
 # ---- padded_transpose
 
 
-def transposed(placement, rank):
-    """Where the transpose of a tensor with this placement lies, no element sent."""
-    return Shard(rank - 1 - placement.dim) if placement.is_shard() else placement
-
-
 def check_transposes(shape, dtype):
     mesh = init_device_mesh("cpu", (2,))
     x = whole(*shape, dtype=dtype)
@@ -179,7 +174,6 @@ def check_transposes(shape, dtype):
         source = source.detach().requires_grad_(dtype.is_floating_point)
         result, beside = TRANSPOSE(source), source.t()
         assert torch.equal(result.full_tensor(), value.t()), placement
-        assert result.placements == (transposed(placement, len(shape)),)
         # Later releases replicate what has fewer elements than there are processes before they transpose it.
         if not placement.is_shard() or shape[placement.dim] >= 2:
             same_placements(result, beside)
