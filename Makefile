@@ -1,27 +1,29 @@
 # Two commands are enough: `make demo` and `make test`. They need python3 (3.10 or newer, with venv), make and a C++20
 # compiler, and write nothing outside this folder. The work is done by .ci/environment.
 
-VENV ?= .venv
+TORCH ?=
+VENV ?=
 PMPP_CUDA ?= auto
 PMPP_CUDA_ARCHS ?= auto
 JOBS ?= $(shell nproc)
 BENCH ?=
 PYTEST_ARGS ?=
-export VENV PMPP_CUDA PMPP_CUDA_ARCHS JOBS
+export TORCH VENV PMPP_CUDA PMPP_CUDA_ARCHS JOBS
 
 ENVIRONMENT := bash .ci/environment
 CXX_SOURCES = $$(git ls-files --cached --others --exclude-standard \
   '*.cpp' '*.hpp' '*.h' '*.cu' '*.cuh' | while read -r file; do [ -e "$$file" ] && echo "$$file"; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench test-asan gpu-check format lint wheel clean
+.PHONY: help build demo test bench test-asan gpu-check format lint wheel test-wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
 	  printf '%-18s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo 'Variables (make demo PMPP_CUDA=off):'
-	@echo '  VENV             where the environment is made (.venv); none: use the active Python, download nothing'
+	@echo '  TORCH            another release of PyTorch, such as 2.12.0, in an environment of its own'
+	@echo '  VENV             where the environment is made (.venv, with TORCH .venv-torch...); none: use the active Python, download nothing'
 	@echo '  PMPP_CUDA        auto, on, or off: build for the CPU alone'
 	@echo '  PMPP_CUDA_ARCHS  auto: the GPU that is there, else 90a; all; or a list such as 80,90a'
 	@echo '  JOBS             compilers at a time (all cores)'
@@ -61,10 +63,12 @@ lint: ## check style and types
 	@$(ENVIRONMENT) run mypy
 
 wheel: ## build a wheel for all GPU architectures into dist/ (PMPP_CUDA_ARCHS for fewer)
-	@PMPP_CUDA_ARCHS=$(if $(filter auto,$(PMPP_CUDA_ARCHS)),all,$(PMPP_CUDA_ARCHS)) MAX_JOBS=$(JOBS) \
-	  $(ENVIRONMENT) run python -m pip wheel --verbose --no-build-isolation --no-deps --no-cache-dir --wheel-dir dist .
+	@$(ENVIRONMENT) wheel
+
+test-wheel: ## install that wheel into a new environment and run the Python tests there
+	@$(ENVIRONMENT) test-wheel $(PYTEST_ARGS)
 
 clean: ## remove what was built, but not the environment
-	rm -rf build dist torch_pmpp/lib torch_pmpp/include torch_pmpp/share torch_pmpp/build_info.json torch_pmpp/kernels.json \
+	rm -rf build dist* torch_pmpp/lib torch_pmpp/include torch_pmpp/share torch_pmpp/build_info.json torch_pmpp/kernels.json \
 	  .pytest_cache .hypothesis .ruff_cache .mypy_cache *.egg-info
-	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +

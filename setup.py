@@ -7,7 +7,9 @@ MAX_JOBS, compilers at a time; PMPP_PREBUILT, a folder that `cmake --install` fi
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,8 +36,23 @@ INSTALLED = ("lib", "include", "share", "build_info.json", "kernels.json")
 def find_torch() -> Path:
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
-        sys.exit(f"pmpp: error: {sys.executable} has no torch; install torch 2.11, or leave out --no-build-isolation")
+        sys.exit(f"pmpp: error: {sys.executable} has no torch; install it, or leave out --no-build-isolation")
     return Path(spec.submodule_search_locations[0])
+
+
+def torch_requirement() -> str:
+    """The PyTorch that the library is built for: any release with the minor version of the one that is there."""
+    prebuilt = os.environ.get("PMPP_PREBUILT")
+    if prebuilt:
+        version = json.loads((Path(prebuilt) / "build_info.json").read_text(encoding="utf-8"))["torch"]
+    else:
+        path = find_torch() / "version.py"
+        found = re.search(r"^__version__ = '(.*)'$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if found is None:
+            sys.exit(f"pmpp: error: {path} does not say which PyTorch it is")
+        version = found[1]
+    major, minor = version.split(".")[:2]
+    return f"torch>={major}.{minor},<{major}.{int(minor) + 1}"
 
 
 def cmake_install(prefix: Path) -> None:
@@ -102,6 +119,7 @@ class BinaryDistribution(Distribution):
 
 
 setup(
+    install_requires=[torch_requirement()],
     cmdclass={"build_py": BuildPackage, "bdist_wheel": Wheel},
     distclass=BinaryDistribution,
     options={

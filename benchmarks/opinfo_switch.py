@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's own OpInfo checks of its products, with the switch off and with it on, counted beside each other.
 
-    python benchmarks/opinfo_switch.py [--device cpu|cuda] [--json FILE]
+    python benchmarks/opinfo_switch.py [--device cpu|cuda] [--jobs N] [--json FILE]
 
 Operators, dtypes, samples, error inputs and tolerances are those of the installed torch.testing._internal. Each check
 runs once on PyTorch's kernels and once on ours; the exit code is 1 if one passes with the switch off alone.
@@ -10,7 +10,9 @@ runs once on PyTorch's kernels and once on ours; the exit code is 1 if one passe
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import json
+import multiprocessing
 import sys
 import unittest
 import warnings
@@ -229,14 +231,33 @@ def compare(
     return counts
 
 
+def _compare_one(device: str, operator: str) -> tuple[list[Count], torch_pmpp.Stats]:
+    torch_pmpp.reset_stats()
+    return compare(device, (operator,)), torch_pmpp.stats()
+
+
+def compare_in_parallel(device: str, jobs: int) -> tuple[list[Count], torch_pmpp.Stats]:
+    """The same in several processes, each of which has a switch of its own, with the sum of what they counted."""
+    counts: list[Count] = []
+    total = torch_pmpp.Stats()
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        for found, stats in pool.map(_compare_one, [device] * len(OPERATORS), OPERATORS):
+            counts += found
+            for name in ("kernels", "taken", "fallbacks"):
+                for key, count in getattr(stats, name).items():
+                    getattr(total, name)[key] = getattr(total, name).get(key, 0) + count
+    return counts, total
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Prints the table; returns 1 if the switch made a check fail."""
     parser = argparse.ArgumentParser(description="PyTorch's OpInfo checks with the switch off and on.")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--json", type=Path, help="also write the counts there")
+    parser.add_argument("--jobs", type=int, default=1, help="operators at a time, each in its process (1)")
     options = parser.parse_args(arguments)
-    torch_pmpp.reset_stats()
-    counts = compare(options.device)
+    counts, stats = compare_in_parallel(options.device, max(1, options.jobs))
     print(f"{'operator':24} {'dtype':12} {'off passed':>10} {'failed':>7} {'on passed':>10} {'failed':>7}")
     for count in counts:
         print(
@@ -245,7 +266,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     total = [sum(getattr(c, name) for c in counts) for name in ("off_passed", "off_failed", "on_passed", "on_failed")]
     print(f"{'all':24} {'':12} {total[0]:>10} {total[1]:>7} {total[2]:>10} {total[3]:>7}")
-    print(torch_pmpp.stats())
+    print(stats)
     if options.json:
         options.json.write_text(
             json.dumps(

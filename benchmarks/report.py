@@ -661,12 +661,12 @@ def readme_section(all_results: Sequence[Results], digest: str | None, folder: s
     return "\n".join(lines).rstrip()
 
 
-def replace_section(text: str, section: str) -> str:
+def replace_section(text: str, section: str, begin: str = BEGIN, end: str = END) -> str:
     """The README with a new section; raises ValueError if the markers are not there, once each and in order."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"expected one {BEGIN} and after it one {END}")
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{section}\n{END}{rest.split(END)[1]}"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise ValueError(f"expected one {begin} and after it one {end}")
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n{section}\n{end}{rest.split(end)[1]}"
 
 
 def has_transpose_plot(results: Results) -> bool:

@@ -41,12 +41,12 @@ PMPP_API at::Tensor& padded_transpose_out(at::Tensor& out, const at::Tensor& x, 
 // x.t().contiguous() exactly: the view x.t() when that is contiguous already, else padded_transpose(x).
 PMPP_API at::Tensor transpose(const at::Tensor& x, c10::string_view algorithm = "auto");
 
-// The switch. On, PyTorch's own mm, addmm, bmm and baddbmm (with out= forms, and so linear, matmul, einsum, their
-// backward passes and compiled code) of this type of device run on pmpp's kernels in the whole process, with alpha,
-// beta and bias in the kernel. What pmpp does not take (layouts that are not strided, integers on CUDA, empty operands,
-// an `out` that would be resized, ...) goes to PyTorch's kernels, which also raise PyTorch's errors. Off, PyTorch's
-// kernels are back exactly as they were. May be called while other threads compute: each call runs one way or the
-// other.
+// The switch. On, PyTorch's own mm, addmm, bmm and baddbmm (with out= and in-place forms, and so linear, matmul,
+// einsum, their backward passes and compiled code) of this type of device run on pmpp's kernels in the whole process,
+// with alpha, beta and bias in the kernel. What pmpp does not take (layouts that are not strided, integers on CUDA,
+// empty operands, an `out` that would be resized, ...) goes to PyTorch's kernels, which also raise PyTorch's errors.
+// Off, PyTorch's kernels are back exactly as they were. May be called while other threads compute: each call runs one
+// way or the other.
 //
 // Throws c10::Error and changes nothing when it is on (off) already, for a type of device other than CPU and CUDA, and
 // when there is no CUDA device that this build has code for.

@@ -6,7 +6,9 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/library.h>
 
+#include <memory>
 #include <string>
+#include <type_traits>
 
 #include "ops/operators.h"
 
@@ -65,9 +67,22 @@ struct PaddedTransposeBackward : public Node {
   }
 };
 
+// What PyTorch holds a node by: std::shared_ptr, in later releases c10::intrusive_ptr.
+using NodePointer = decltype(torch::autograd::Edge::function);
+
 template <class T>
-std::shared_ptr<T> make_node(torch::autograd::edge_list&& edges) {
-  std::shared_ptr<T> node(new T(), torch::autograd::deleteNode);
+auto allocate_node() {
+  if constexpr (std::is_same_v<NodePointer, std::shared_ptr<Node>>) {
+    // deleteNode takes long graphs apart without recursion. It is found by its argument, as not every release has it.
+    return std::shared_ptr<T>(new T(), [](T* node) { deleteNode(node); });
+  } else {
+    return c10::make_intrusive<T>();
+  }
+}
+
+template <class T>
+auto make_node(torch::autograd::edge_list&& edges) {
+  auto node = allocate_node<T>();
   node->set_next_edges(std::move(edges));
   return node;
 }
@@ -93,7 +108,7 @@ at::Tensor matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const 
   const bool record = torch::autograd::compute_requires_grad(a, b);
   if (!record && !tangents) return redispatch();
 
-  std::shared_ptr<TiledMatmulBackward> node;
+  decltype(allocate_node<TiledMatmulBackward>()) node;
   if (record) {
     node = make_node<TiledMatmulBackward>(torch::autograd::collect_next_edges(a, b));
     node->algorithm = std::string(algorithm.data(), algorithm.size());
@@ -122,7 +137,7 @@ at::Tensor transpose_autograd(c10::DispatchKeySet keys, const at::Tensor& x, c10
     const auto& op = kBatched ? batched_transpose_operator() : transpose_operator();
     return op.redispatch(keys & c10::after_autograd_keyset, x, algorithm);
   };
-  std::shared_ptr<PaddedTransposeBackward> node;
+  decltype(allocate_node<PaddedTransposeBackward>()) node;
   if (torch::autograd::compute_requires_grad(x)) {
     node = make_node<PaddedTransposeBackward>(torch::autograd::collect_next_edges(x));
     node->algorithm = std::string(algorithm.data(), algorithm.size());

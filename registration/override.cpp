@@ -1,6 +1,6 @@
-// The switch: kernels for aten::mm, addmm, bmm and baddbmm and their out= forms, registered for one device when it is
-// switched on and taken back when it is switched off. Python's @, linear, matmul and einsum, backward passes and code
-// compiled by inductor end in these functions.
+// The switch: kernels for aten::mm, addmm, bmm and baddbmm, their out= and in-place forms, registered for one device
+// when it is switched on and taken back when it is switched off. Python's @, linear, matmul and einsum, backward passes
+// and code compiled by inductor end in these functions.
 //
 // A call that is not for us, for whatever reason, goes to the very kernel that PyTorch has for the device (at::cpu::mm,
 // at::cuda::mm), past the dispatcher; that kernel also raises PyTorch's own errors. Should it call one of these
@@ -69,6 +69,14 @@ struct Cpu {
   static Tensor& baddbmm_out(Tensor& out, const Arguments&... arguments) {
     return at::cpu::baddbmm_out(out, arguments...);
   }
+  template <class... Arguments>
+  static Tensor& addmm_(Tensor& c, const Arguments&... arguments) {
+    return at::cpu::addmm_(c, arguments...);
+  }
+  template <class... Arguments>
+  static Tensor& baddbmm_(Tensor& c, const Arguments&... arguments) {
+    return at::cpu::baddbmm_(c, arguments...);
+  }
 };
 
 #ifdef PMPP_WITH_CUDA
@@ -95,6 +103,14 @@ struct Cuda {
   template <class... Arguments>
   static Tensor& baddbmm_out(Tensor& out, const Arguments&... arguments) {
     return at::cuda::baddbmm_out(out, arguments...);
+  }
+  template <class... Arguments>
+  static Tensor& addmm_(Tensor& c, const Arguments&... arguments) {
+    return at::cuda::addmm_(c, arguments...);
+  }
+  template <class... Arguments>
+  static Tensor& baddbmm_(Tensor& c, const Arguments&... arguments) {
+    return at::cuda::baddbmm_(c, arguments...);
   }
 };
 #endif
@@ -127,6 +143,16 @@ struct Request {
 
 bool is_plain(const Tensor& x) {
   return x.defined() && x.layout() == at::kStrided && !x.is_nested() && !x.is_quantized() && !x._is_zerotensor();
+}
+
+// Later releases of PyTorch have no named dimensions.
+template <class T>
+bool has_names(const T& x) {
+  if constexpr (requires { x.has_names(); }) {
+    return x.has_names();
+  } else {
+    return false;
+  }
 }
 
 bool shapes_fit(const Request& r) {
@@ -198,7 +224,7 @@ bool is_same_view(const Tensor& x, const Tensor& y) {
 bool writable(const Request& r, at::IntArrayRef shape) {
   const Tensor& out = *r.out;
   if (!is_plain(out) || out.device() != r.a.device() || out.scalar_type() != r.a.scalar_type()) return false;
-  if (out.sizes() != shape || out.is_conj() || out.is_neg() || out.has_names()) return false;
+  if (out.sizes() != shape || out.is_conj() || out.is_neg() || has_names(out)) return false;
   if (!elements_distinct(out) || may_share_memory(out, r.a) || may_share_memory(out, r.b)) return false;
   return r.c == nullptr || is_same_view(out, *r.c) || !may_share_memory(out, *r.c);
 }
@@ -215,7 +241,7 @@ bool aligned(const Tensor& x) {
 template <class Device>
 std::optional<Fallback> obstacle(const Request& r) {
   if (!is_plain(r.a) || !is_plain(r.b) || (r.c != nullptr && !is_plain(*r.c))) return Fallback::kLayout;
-  if (r.a.has_names() || r.b.has_names() || (r.c != nullptr && r.c->has_names())) return Fallback::kNames;
+  if (has_names(r.a) || has_names(r.b) || (r.c != nullptr && has_names(*r.c))) return Fallback::kNames;
   if (!shapes_fit(r)) return Fallback::kShape;
   const at::ScalarType dtype = r.a.scalar_type();
   if (r.b.device() != r.a.device() || (r.c != nullptr && r.c->device() != r.a.device())) return Fallback::kDevice;
@@ -349,6 +375,18 @@ Tensor& baddbmm_out(const Tensor& c, const Tensor& a, const Tensor& b, const Sca
                              [&]() -> Tensor& { return Device::baddbmm_out(out, c, a, b, beta, alpha); });
 }
 
+template <class Device>
+Tensor& addmm_(Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return compute_out<Device>({Replaced::kAddmm, 2, a, b, &c, &beta, &alpha}, c,
+                             [&]() -> Tensor& { return Device::addmm_(c, a, b, beta, alpha); });
+}
+
+template <class Device>
+Tensor& baddbmm_(Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return compute_out<Device>({Replaced::kBaddbmm, 3, a, b, &c, &beta, &alpha}, c,
+                             [&]() -> Tensor& { return Device::baddbmm_(c, a, b, beta, alpha); });
+}
+
 // Drops PyTorch's warning that a kernel is overridden, which is what was asked for.
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
@@ -364,10 +402,12 @@ std::unique_ptr<torch::Library> install() {
   library->impl("mm.out", TORCH_FN(mm_out<Device>));
   library->impl("addmm", TORCH_FN(addmm<Device>));
   library->impl("addmm.out", TORCH_FN(addmm_out<Device>));
+  library->impl("addmm_", TORCH_FN(addmm_<Device>));
   library->impl("bmm", TORCH_FN(bmm<Device>));
   library->impl("bmm.out", TORCH_FN(bmm_out<Device>));
   library->impl("baddbmm", TORCH_FN(baddbmm<Device>));
   library->impl("baddbmm.out", TORCH_FN(baddbmm_out<Device>));
+  library->impl("baddbmm_", TORCH_FN(baddbmm_<Device>));
   return library;
 }
 

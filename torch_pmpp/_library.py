@@ -40,9 +40,11 @@ def rebuild_command(package: Path = PACKAGE) -> str:
     """The command that builds the library for the PyTorch that is running now."""
     root = source_tree(package)
     if root is not None:
-        # The Makefile's own environment needs no naming; any other Python is used as it is.
-        own = Path(sys.prefix).resolve() == (root / ".venv").resolve()
-        return f"make -C {root} clean build" + ("" if own else " VENV=none")
+        # The Makefile's own environments are named by their PyTorch; any other Python is used as it is.
+        prefix = Path(sys.prefix).resolve()
+        own = re.fullmatch(r"\.venv(?:-torch([\d.]+))?", prefix.name) if prefix.parent == root.resolve() else None
+        variable = " VENV=none" if own is None else f" TORCH={own[1]}" if own[1] else ""
+        return f"make -C {root} clean build{variable}"
     return "python -m pip install --force-reinstall --no-deps --no-build-isolation <folder of the pmpp sources>"
 
 

@@ -59,8 +59,8 @@ class ReplaceMm(contextlib.ContextDecorator):
 def replace_mm(device: str | Sequence[str] = "cuda") -> ReplaceMm:
     """Makes `mm`, `addmm`, `bmm` and `baddbmm` of PyTorch run on pmpp's kernels.
 
-    With them go `linear`, `matmul`, `@`, `einsum`, their backward passes, and code compiled by `torch.compile`, of a
-    model that is left as it is. As a context manager, a decorator, or an on/off pair:
+    With them go their `out=` and in-place forms, `linear`, `matmul`, `@`, `einsum`, their backward passes, and code
+    compiled by `torch.compile`, of a model that is left as it is. As a context manager, a decorator, or an on/off pair:
 
         with torch_pmpp.replace_mm():
             model(x).sum().backward()
@@ -94,7 +94,7 @@ class Stats:
     """Calls since the start or `reset_stats()`; names that were never counted are absent.
 
     `kernels`: (operator, device, algorithm) -> launches, explicit calls and replaced ones together.
-    `taken`: (function, device) -> calls of PyTorch's function that ran here; `out=` forms count as the function.
+    `taken`: (function, device) -> calls of PyTorch's function that ran here; `out=` and in-place forms count with it.
     `fallbacks`: (function, device, reason) -> calls that went on to PyTorch's own kernel.
     """
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import types
@@ -14,10 +15,13 @@ from torch import nn
 import torch_pmpp
 from torch_pmpp import _compare
 from torch_pmpp.__main__ import main
+from torch_pmpp._library import PACKAGE
 
-ROOT = _compare.source_tree()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GPT2_FILE = ROOT / "examples" / "python" / "gpt2.py"
+# An installed package has no examples: there the model is a file like any other.
+GPT2 = "gpt2" if _compare.source_tree() else str(GPT2_FILE)
 SMALL = ["batch=2", "length=16", "layers=2", "width=32", "heads=4", "vocabulary=100"]
-needs_tree = pytest.mark.skipif(ROOT is None, reason="the examples are part of the source tree alone")
 
 
 def compare(capsys, *arguments):
@@ -26,16 +30,17 @@ def compare(capsys, *arguments):
     return code, captured.out, captured.err
 
 
-@needs_tree
 @on_each_device
-@pytest.mark.parametrize("options", [[], ["--autocast", "bfloat16"], ["--dtype", "float64"]], ids=" ".join)
+@pytest.mark.parametrize("options", [[], ["--autocast", "bfloat16"], ["--dtype", "float64"], ["--tf32"]], ids=" ".join)
 def test_gpt2_agrees_and_its_products_are_listed(capsys, tmp_path, device, options):
     record = tmp_path / "record.json"
-    code, out, err = compare(capsys, "gpt2", *SMALL, "--device", device, "--json", str(record), *options)
+    code, out, err = compare(capsys, GPT2, *SMALL, "--device", device, "--json", str(record), *options)
     assert (code, err) == (0, "")
     assert "Results agree within the rounding" in out
     figures = json.loads(record.read_text())
     assert figures["agrees"]
+    assert figures["source_digest"] == torch_pmpp.build_info.source_digest
+    assert (figures["tf32"], figures["torch"]) == ("--tf32" in options, torch.__version__)
     assert [(row["mode"], row["what"]) for row in figures["rows"]] == [("eager", "forward"), ("eager", "training")]
     assert all(row["pytorch"] > 0 and row["ours"] > 0 for row in figures["rows"])
     # Four products a layer and the head, each with two gradients.
@@ -48,23 +53,21 @@ def test_gpt2_agrees_and_its_products_are_listed(capsys, tmp_path, device, optio
     assert f"taken     addmm on {device}" in out
 
 
-@needs_tree
 @on_each_device
 def test_gpt2_compiled(capsys, device, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
     torch._dynamo.reset()
-    code, out, _ = compare(capsys, "gpt2", *SMALL, "--device", device, "--mode", "compiled", "--what", "training")
+    code, out, _ = compare(capsys, GPT2, *SMALL, "--device", device, "--mode", "compiled", "--what", "training")
     torch._dynamo.reset()
     assert code == 0
     assert "compiled  training" in out
 
 
-@needs_tree
 @on_each_device
 def test_the_example_trains_alike_with_the_switch(device):
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "python" / "gpt2.py"), "--device", device, "--steps", "2"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, str(GPT2_FILE), "--device", device, "--steps", "2"],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
         capture_output=True,
         text=True,
         check=False,
@@ -173,6 +176,52 @@ def test_models_of_other_libraries_are_built_without_weights(capsys, monkeypatch
     ]
 
 
+def test_rounds_of_short_calls_hold_as_many_as_fill_them(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(_compare.time, "perf_counter", lambda: clock[0])
+    calls = []
+
+    def call():
+        calls.append(None)
+        clock[0] += 0.001
+
+    theirs, ours = _compare.time_both(call, "cpu", 0.0, least=0.01)
+    assert theirs == pytest.approx(0.001)
+    assert ours == pytest.approx(0.001)
+    assert len(calls) == 2 * 2 + 2 * 3 * 10
+    calls.clear()
+    _compare.time_both(call, "cpu", 0.05)
+    assert 48 <= len(calls) - 2 <= 52
+
+
+@on_each_device
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("torchvision:resnet18", ["batch=2", "size=64"]),
+        ("timm:vit_tiny_patch16_224", ["batch=1"]),
+        (
+            "transformers:bert",
+            [
+                *("batch=2", "length=16", "num_hidden_layers=2", "hidden_size=32"),
+                *("num_attention_heads=4", "intermediate_size=64", "vocab_size=100"),
+            ],
+        ),
+        (
+            "transformers:vit",
+            ["batch=1", "num_hidden_layers=1", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64"],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_installed_libraries(capsys, device, name, options):
+    pytest.importorskip(name.partition(":")[0])
+    code, out, err = compare(capsys, name, *options, "--device", device)
+    assert (code, err) == (0, "")
+    assert "Results agree within the rounding" in out
+    assert f" on {device}: " in out
+
+
 def test_distance_sees_nan_and_the_largest_element():
     ones = torch.ones(4)
     assert _compare.distance([ones], [ones]) == (0.0, 0.0)
@@ -180,6 +229,10 @@ def test_distance_sees_nan_and_the_largest_element():
     relative, largest = _compare.distance([ones, torch.tensor([3.0, 4.0])], [ones, torch.tensor([3.0, 5.0])])
     assert largest == 1.0
     assert relative == pytest.approx(1 / 34**0.5)
+    # Rounding alone, beside a tensor of some size.
+    noise = torch.full((4,), 1e-9)
+    assert _compare.distance([ones, -noise], [ones, noise])[0] == pytest.approx(2e-7, rel=1e-3)
+    assert _compare.distance([-noise], [noise])[0] == pytest.approx(2.0)
 
 
 def test_recorded_products_are_repeated_in_the_same_layout():

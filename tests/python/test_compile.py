@@ -96,7 +96,7 @@ def test_row_profiling_compiled_operators_keep_their_names(device):
 
 
 MODES = [
-    pytest.param("cpu", "max-autotune-no-cudagraphs", id="cpu-max-autotune-no-cudagraphs"),
+    *(pytest.param("cpu", mode, id=f"cpu-{mode}") for mode in ("reduce-overhead", "max-autotune")),
     *(
         pytest.param("cuda", mode, id=f"cuda-{mode}", marks=[needs_cuda, pytest.mark.cuda])
         for mode in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")

@@ -69,18 +69,3 @@ def test_the_row_has_tests_of_its_name(names, row):
 def test_every_test_of_a_row_belongs_to_a_known_row(names):
     for name in names:
         assert any(name == prefix or name.startswith(prefix + "_") for prefix in ROWS.values()), name
-
-
-README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
-
-
-@pytest.mark.skipif(not README.is_file(), reason="the README is part of the source tree alone")
-def test_every_yes_of_the_support_table_links_to_a_test():
-    text = README.read_text(encoding="utf-8")
-    (table,) = re.findall(r"^\| feature \| CPU \| CUDA \|\n(?:\|.*\n)+", text, re.MULTILINE)
-    assert table.count("yes") == len(re.findall(r"\[yes\]\(", table)) > 20
-    for link in re.findall(r"\[yes\]\(([^)]+)\)", table):
-        path = README.parent / link
-        assert path.is_file(), link
-        assert path.is_relative_to(README.parent / "tests")
-        assert re.search(r"^def test_|\bint main\(", path.read_text(encoding="utf-8"), re.MULTILINE), link

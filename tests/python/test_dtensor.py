@@ -147,8 +147,9 @@ def check_refusals():
     for matmul in (MATMUL, torch.mm):
         with pytest.raises(RuntimeError, match=r"mixed torch\.Tensor and DTensor"):
             matmul(x, y.to_local())
-        with pytest.raises(NotImplementedError, match="does not have a sharding strategy registered"):
-            matmul(x, y, out=out)
+    # As mm refuses it, up to releases that move `out` to whatever placement the result has.
+    with pytest.raises(NotImplementedError, match="does not have a sharding strategy registered"):
+        MATMUL(x, y, out=out)
     assert torch.equal(MATMUL(x, y).full_tensor(), x.full_tensor() @ y.full_tensor())
 
 
@@ -173,15 +174,19 @@ def check_transposes(shape, dtype):
         source = source.detach().requires_grad_(dtype.is_floating_point)
         result, beside = TRANSPOSE(source), source.t()
         assert torch.equal(result.full_tensor(), value.t()), placement
-        same_placements(result, beside)
-        assert (result.shape, result.to_local().shape) == (beside.shape, beside.to_local().shape)
+        # Later releases replicate what has fewer elements than there are processes before they transpose it.
+        if not placement.is_shard() or shape[placement.dim] >= 2:
+            same_placements(result, beside)
+            assert result.to_local().shape == beside.to_local().shape
+        assert result.shape == beside.shape
         assert result.to_local().is_contiguous()
         assert result.is_contiguous()
         if source.requires_grad and placement in (Replicate(), Shard(0), Shard(1), Partial()):
             weight = whole(*value.t().shape)
             (gradient,) = torch.autograd.grad(result.full_tensor(), source, weight)
             (other,) = torch.autograd.grad(beside.full_tensor(), source, weight)
-            same_placements(gradient, other)
+            if beside.placements == result.placements:
+                same_placements(gradient, other)
             assert torch.equal(gradient.full_tensor(), weight.t())
 
 

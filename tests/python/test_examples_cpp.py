@@ -7,13 +7,12 @@ import subprocess
 
 import pytest
 import torch
-from support import needs_cuda, on_each_device
+from support import on_each_device
 
 import torch_pmpp
-from torch_pmpp._library import PACKAGE, source_tree
+from torch_pmpp._library import PACKAGE
 
-ROOT = source_tree()
-pytestmark = pytest.mark.skipif(ROOT is None, reason="the examples are part of the source tree alone")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = PACKAGE / "lib" / "libpmpp.so"
 
 
@@ -57,13 +56,14 @@ def test_training_with_the_switch(programs, device):
     assert "4 steps" in out
 
 
-def test_a_program_that_loads_the_library_while_it_runs(programs):
-    assert run(programs / "plugin", LIBRARY).strip() == "the same as at::mm"
+@on_each_device
+def test_a_program_that_loads_the_library_while_it_runs(programs, device):
+    assert run(programs / "plugin", LIBRARY, device).strip() == "the same as at::mm"
     linked = subprocess.run(["ldd", programs / "plugin"], check=True, capture_output=True, text=True).stdout
     assert "libpmpp" not in linked
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[needs_cuda, pytest.mark.cuda])])
+@on_each_device
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_a_torchscript_model_saved_by_python(programs, tmp_path, device):
     class Layer(torch.nn.Module):

@@ -202,10 +202,18 @@ def test_import_of_a_library_that_does_not_load_keeps_the_reason(tmp_path):
     assert isinstance(error.value.__cause__, OSError)
 
 
-def test_rebuild_command_of_a_checkout_is_make(tmp_path):
+def test_rebuild_command_of_a_checkout_is_make(tmp_path, monkeypatch):
     (tmp_path / "registration").mkdir()
     (tmp_path / "CMakeLists.txt").touch()
-    assert _library.rebuild_command(tmp_path / "torch_pmpp") == f"make -C {tmp_path} clean build VENV=none"
+    for prefix, variable in (
+        (sys.prefix, " VENV=none"),
+        (tmp_path / ".venv", ""),
+        (tmp_path / ".venv-torch2.15.0", " TORCH=2.15.0"),
+        (tmp_path / ".venv-mine", " VENV=none"),
+        (tmp_path.parent / ".venv", " VENV=none"),
+    ):
+        monkeypatch.setattr(sys, "prefix", str(prefix))
+        assert _library.rebuild_command(tmp_path / "torch_pmpp") == f"make -C {tmp_path} clean build{variable}"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ The wheel is made from the tree that is installed in torch_pmpp/ (PMPP_PREBUILT)
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support import HAS_CUDA
 
 import torch_pmpp
 
@@ -153,36 +155,118 @@ def test_package_imports_from_another_folder(tmp_path):
     assert run_python("import torch_pmpp; print(torch_pmpp.__file__)", tmp_path, PACKAGE.parent) == torch_pmpp.__file__
 
 
-@needs_setuptools
-def test_sdist_holds_everything_that_a_build_needs(sources, tmp_path):
-    subprocess.run(
-        [sys.executable, "-c", "import setuptools.build_meta as b, sys; b.build_sdist(sys.argv[1])", str(tmp_path)],
+@pytest.fixture(scope="module")
+def sdist(sources, tmp_path_factory):
+    target = tmp_path_factory.mktemp("sdist")
+    done = subprocess.run(
+        [sys.executable, "-c", "import setuptools.build_meta as b, sys; b.build_sdist(sys.argv[1])", str(target)],
         cwd=sources,
-        check=True,
+        env={**os.environ, "PMPP_PREBUILT": str(PACKAGE)},
         capture_output=True,
+        text=True,
         timeout=300,
     )
-    (path,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(path) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {
-        "CMakeLists.txt",
-        "CMakePresets.json",
-        "Makefile",
-        "setup.py",
-        "pyproject.toml",
-        "LICENSE",
-        ".ci/environment",
-    }
-    for folder in ("csrc", "ops", "registration", "torch_pmpp", "tests", "benchmarks", "docs"):
-        wanted |= {str(file.relative_to(sources)) for file in (sources / folder).rglob("*") if file.is_file()}
-    wanted = {name for name in wanted if "__pycache__" not in name and not name.endswith(".pyc")}
-    assert wanted <= names, sorted(wanted - names)
-    assert not [
-        name
-        for name in names
-        if name.endswith(".so") or name in ("torch_pmpp/build_info.json", "torch_pmpp/kernels.json")
-    ]
+    assert done.returncode == 0, done.stderr
+    (path,) = target.glob("*.tar.gz")
+    return path
+
+
+@needs_setuptools
+def test_sdist_is_what_git_keeps(sdist):
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("the tests run outside a git checkout")
+    with tarfile.open(sdist) as archive:
+        names = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    made = {name for name in names if name in ("PKG-INFO", "setup.cfg") or name.startswith("torch_pmpp.egg-info/")}
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    kept = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
+    assert names - made == kept
+
+
+@needs_setuptools
+def test_sdist_builds(sdist, wheel, tmp_path):
+    """The wheel made from it holds the same files, and CMake finds every source that the library is made of."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tree,) = tmp_path.iterdir()
+    build = "import setuptools.build_meta as b, sys; print(b.build_wheel(sys.argv[1]))"
+    again = tmp_path / "wheel"
+    again.mkdir()
+    commands = [[sys.executable, "-c", build, str(again)]]
+    if shutil.which("cmake") is not None:
+        torch_folder = Path(torch.__file__).parent
+        options = ("-DPMPP_CUDA=OFF", "-DPMPP_BUILD_TESTS=OFF", f"-DPMPP_TORCH_DIR={torch_folder}")
+        commands.append(["cmake", "-S", str(tree), "-B", str(tmp_path / "build"), *options])
+    for command in commands:
+        environment = {**os.environ, "PMPP_PREBUILT": str(PACKAGE)}
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = again.glob("*.whl")
+    with zipfile.ZipFile(path) as ours, zipfile.ZipFile(wheel) as theirs:
+        assert sorted(ours.namelist()) == sorted(theirs.namelist())
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """The interpreter of a new environment with the packages that are installed here, but for this one.
+
+    They are links: a copy of PyTorch has several GB. `make test-wheel` installs real ones.
+    """
+    folder = tmp_path_factory.mktemp("environment") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=120)
+    python = folder / "bin" / "python"
+    code = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    site = Path(subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip())
+    for packages in (Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))):
+        for item in packages.iterdir() if packages.is_dir() else ():
+            if "torch_pmpp" not in item.name and item.name != "__pycache__" and not (site / item.name).exists():
+                (site / item.name).symlink_to(item)
+    return python
+
+
+def environment_run(python: Path, folder: Path, *arguments: str | Path) -> str:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+    done = subprocess.run(
+        [python, *arguments],
+        cwd=folder,
+        env={**inherited, "PMPP_PREBUILT": str(PACKAGE), "VIRTUAL_ENV": str(python.parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=550,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@needs_setuptools
+@pytest.mark.parametrize("what", ["wheel", "sources"])
+def test_installed_into_a_new_environment_it_passes_tests_there(request, environment, tmp_path, what):
+    """pip takes the wheel, and the sources without isolation; tests run there, far from the checkout's own package."""
+    if importlib.util.find_spec("pip") is None:
+        pytest.skip("no pip")
+    pip = ("-m", "pip", "--disable-pip-version-check")
+    # Without a network: what the build needs is there already, and the wheel's requirements are fulfilled.
+    options = ("--no-index", "--no-build-isolation", "--force-reinstall", "--no-deps")
+    environment_run(environment, tmp_path, *pip, "install", *options, request.getfixturevalue(what))
+    code = (
+        f"import torch, torch_pmpp; a = torch.ones(5, 5, device='{'cuda' if HAS_CUDA else 'cpu'}'); "
+        "assert torch_pmpp.tiled_matmul(a, a).sum() == 125; print(torch_pmpp.__file__)"
+    )
+    found = Path(environment_run(environment, tmp_path, "-c", code).strip())
+    assert found.is_relative_to(environment.parents[1])
+    assert (found.parent / "lib" / "libpmpp.so").is_file()
+    tests = ROOT / "tests" / "python"
+    chosen = [tests / name for name in ("test_package.py", "test_autograd.py")]
+    options = ("-q", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml", "--rootdir", ROOT)
+    out = environment_run(environment, tmp_path, "-m", "pytest", *options, *chosen[: 1 if what == "sources" else 2])
+    assert re.search(r"\d+ passed", out)
+    assert "failed" not in out
 
 
 def test_library_finds_its_neighbours_relative_to_itself():
@@ -308,3 +392,35 @@ def test_missing_library_is_reported_with_the_remedy(other_build):
     message = import_error(folder)
     for part in ("libpmpp.so", "missing", "rebuild"):
         assert part in message, message
+
+
+def environment_error(**variables: str) -> str:
+    """What .ci/environment says about these variables, before it makes or downloads anything."""
+    done = subprocess.run(
+        ["bash", str(ROOT / ".ci" / "environment"), "build"],
+        env={**os.environ, "PYTHON": sys.executable, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_another_torch_is_asked_for_by_its_release():
+    if not (ROOT / ".ci" / "environment").is_file():
+        pytest.skip("the tests run outside a checkout")
+    pinned = re.search(r"^torch==(.*)$", (ROOT / ".ci" / "requirements.txt").read_text(), re.MULTILINE)[1]
+    for value in ("newest", "2", "2.11.0; rm", "2.11.0+cu130"):
+        expected = f"pmpp: error: TORCH is '{value}'; expected a release of PyTorch, such as {pinned}\n"
+        assert environment_error(TORCH=value, VENV="none") == expected
+    found = torch.__version__.partition("+")[0]
+    assert f"TORCH is 1.2.3, but {sys.executable} has torch {found};" in environment_error(TORCH="1.2.3", VENV="none")
+
+
+def test_versions_of_torch_in_the_build_files_agree():
+    if not (ROOT / ".ci" / "requirements.txt").is_file():
+        pytest.skip("the tests run outside a checkout")
+    pinned = re.search(r"^torch==(\d+\.\d+)\.\d+$", (ROOT / ".ci" / "requirements.txt").read_text(), re.MULTILINE)[1]
+    assert f'"torch=={pinned}.*"' in (ROOT / "pyproject.toml").read_text()
+    assert f"PyTorch {pinned}" in (ROOT / "README.md").read_text()

@@ -9,11 +9,13 @@ import warnings
 
 import pytest
 import torch
-from support import COMPLEX_DTYPES, INTEGER_DTYPES, REAL_DTYPES, on_each_device
+from support import COMPLEX_DTYPES, INTEGER_DTYPES, REAL_DTYPES, needs_cuda, on_each_device
 from torch import nn
 
 import torch_pmpp
 from torch_pmpp._library import no_cuda_reason
+
+HAS_NAMES = hasattr(torch.Tensor, "refine_names")
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +89,9 @@ def expressions(device, dtype):
         ("baddbmm", lambda: torch.baddbmm(bias, x, y, beta=beta)),
         ("baddbmm", lambda: torch.baddbmm(c, x, y, alpha=alpha)),
         ("baddbmm", lambda: torch.baddbmm(z[:, :1], x, y, out=out3)),
+        ("addmm", lambda: c.clone().addmm_(a, b, alpha=alpha, beta=beta)),
+        ("addmm", lambda: torch.empty_like(c.t()).t().copy_(c).addmm_(a, b)),
+        ("baddbmm", lambda: z.clone().baddbmm_(x, y, alpha=alpha, beta=beta)),
     ]
 
 
@@ -114,6 +119,52 @@ def test_addend_may_be_the_result(device):
     with torch_pmpp.replace_mm(device):
         close(torch.addmm(c, a, b, alpha=0.5, beta=2, out=c), expected)
     assert taken(device) == {"addmm": 1}
+
+
+@on_each_device
+def test_in_place_forms_are_recorded_and_checked_as_pytorchs(device):
+    a, b, c = random(5, 7, device=device), random(7, 3, device=device), random(5, 3, device=device)
+
+    def gradients():
+        leaves = [x.clone().requires_grad_() for x in (a, b, c)]
+        total = leaves[2] * 2
+        version = total._version
+        assert total.addmm_(leaves[0], leaves[1], alpha=0.5, beta=3) is total
+        assert total._version == version + 1
+        return torch.autograd.grad(total.square().sum(), leaves)
+
+    expected = gradients()
+    with torch_pmpp.replace_mm(device):
+        for ours, theirs in zip(gradients(), expected, strict=True):
+            close(ours, theirs)
+    assert taken(device) == {"addmm": 1, "mm": 2}
+
+
+@on_each_device
+def test_functions_that_pytorch_builds_of_these(device):
+    """What is not replaced by name but computes by one of the four: each call of them is ours."""
+    a, b, c = random(5, 7, device=device), random(7, 3, device=device), random(5, 3, device=device)
+    x, y = random(4, 5, 7, device=device), random(4, 7, 3, device=device)
+    bilinear = nn.Bilinear(7, 7, 3, device=device)
+    calls = [
+        lambda: torch.addbmm(c, x, y),
+        lambda: torch.linalg.multi_dot([a, b, c.t()]),
+        lambda: torch.tensordot(x, y, dims=([2], [1])),
+        lambda: torch.chain_matmul(a, b, c.t()),
+        lambda: torch.inner(a, b.t()),
+        lambda: nn.functional.linear(x, b.t()),
+        lambda: bilinear(a, a).detach(),
+    ]
+    for number, call in enumerate(calls):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # chain_matmul is deprecated
+            expected = call()
+            torch_pmpp.reset_stats()
+            with torch_pmpp.replace_mm(device):
+                result = call()
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+        assert taken(device), number
+        assert fallbacks(device) == {}, number
 
 
 @on_each_device
@@ -159,9 +210,13 @@ def refusals(device):
         ("out", lambda: torch.mm(a, b, out=torch.empty(0, device=device))),
         ("out", lambda: torch.mm(a, b, out=torch.empty(5, 3, dtype=torch.float64, device=device))),
         ("out", lambda: torch.mm(square, square, out=square)),
+        ("out", lambda: c[:, :1].clone().addmm_(a, b)),
+        ("out", lambda: square.clone()[:, :1].expand(6, 6).addmm_(square, square)),
+        ("out", lambda: x[:1, :, :3].clone().baddbmm_(x, b.expand(2, 7, 3))),
         ("scalar", lambda: torch.addmm(c, a, b, alpha=0)),
         ("scalar", lambda: torch.addmm(c, a, b, alpha=1j)),
-        ("names", lambda: torch.mm(a.refine_names("m", "k"), b).rename(None)),
+        # Later releases of PyTorch have no named dimensions.
+        *([("names", lambda: torch.mm(a.refine_names("m", "k"), b).rename(None))] if HAS_NAMES else []),
         ("device", lambda: torch.mm(a, b.to("meta"))),
     ]
 
@@ -303,7 +358,10 @@ def test_the_registrations_are_taken_back():
     def table():
         return {
             name: torch._C._dispatch_dump(f"aten::{name}")
-            for name in ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "baddbmm", "baddbmm.out")
+            for name in (
+                *("mm", "mm.out", "addmm", "addmm.out", "addmm_"),
+                *("bmm", "bmm.out", "baddbmm", "baddbmm.out", "baddbmm_"),
+            )
         }
 
     before = table()
@@ -463,6 +521,44 @@ def test_an_unmodified_model_trains_compiled(device, tmp_path_factory, monkeypat
     torch._dynamo.reset()
 
 
+@pytest.mark.cuda
+@needs_cuda
+def test_an_unmodified_model_trains_in_cuda_graphs(tmp_path_factory, monkeypatch):
+    """Recorded at the second call and replayed from then on, with the kernels that were on while it was recorded."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+    torch._dynamo.reset()
+    model = Block().cuda()
+    x = torch.randn(2, 8, 32, device="cuda")
+    expected = train(model, x)
+    compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
+    with torch_pmpp.replace_mm():
+        for _ in range(4):
+            model.zero_grad(set_to_none=True)
+            loss = compiled(x).square().mean()
+            loss.backward()
+            assert_same_training([loss.detach(), *(p.grad for p in model.parameters())], expected)
+    assert taken("cuda")
+    assert fallbacks("cuda") == {}
+    torch._dynamo.reset()
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(
+    no_cuda_reason() is not None or torch.cuda.device_count() < 2, reason=no_cuda_reason() or "needs two CUDA devices"
+)
+def test_operands_on_another_device_than_the_current_one():
+    torch.cuda.set_device(0)
+    for function, call in expressions("cuda:1", torch.float32):
+        expected = call().clone()
+        torch_pmpp.reset_stats()
+        with torch_pmpp.replace_mm():
+            result = call().clone()
+        assert taken("cuda") == {function: 1}
+        assert result.device == torch.device("cuda:1")
+        close(result, expected)
+    assert torch.cuda.current_device() == 0
+
+
 @on_each_device
 @pytest.mark.parametrize("kind", ["gru", "attention", "conv_and_linear"])
 def test_modules_of_torch_nn(device, kind):
@@ -555,5 +651,5 @@ def test_stats_lose_no_call_of_any_thread(device):
 def test_every_reason_has_words():
     from torch_pmpp._switch import REASONS
 
-    counted = {why for why, _ in refusals("cpu")} | {"layout"}
+    counted = {why for why, _ in refusals("cpu")} | {"layout", "names"}
     assert counted == set(REASONS)

@@ -1,5 +1,7 @@
 """PyTorch's own checks of its products: the switch must not make one fail that passes without it."""
 
+import json
+import pathlib
 import sys
 
 import pytest
@@ -7,10 +9,8 @@ import torch
 from support import on_each_device
 
 import torch_pmpp
-from torch_pmpp._library import source_tree
 
-ROOT = source_tree()
-pytestmark = pytest.mark.skipif(ROOT is None, reason="benchmarks/ is part of the source tree alone")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +52,15 @@ def _fail_when_on():
     x = torch.ones(2, 2)
     torch.mm(x, x)
     assert sum(torch_pmpp.stats().taken.values()) == before
+
+
+def test_command_counts_in_processes_of_its_own_and_writes_them_down(opinfo_switch, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(opinfo_switch, "OPERATORS", ("mm",))
+    record = tmp_path / "cpu.json"
+    assert opinfo_switch.main(["--device", "cpu", "--jobs", "2", "--json", str(record)]) == 0
+    found = json.loads(record.read_text())
+    assert (found["device"], found["torch"]) == ("cpu", torch.__version__)
+    assert {count["op"] for count in found["counts"]} == {"mm"}
+    assert {count["dtype"] for count in found["counts"]} >= {"float16", "float64", "complex128", "int8"}
+    assert all(count["on_passed"] == count["off_passed"] > 0 for count in found["counts"])
+    assert "taken     mm on cpu" in capsys.readouterr().out

@@ -439,7 +439,7 @@ def test_row_autograd_errors_are_those_of_mm(device):
         torch.autograd.grad(result, a)
         with pytest.raises(RuntimeError, match="second time"):
             torch.autograd.grad(result, a)
-        with pytest.raises(RuntimeError, match="One of the differentiated Tensors appears to not have been used"):
+        with pytest.raises(RuntimeError, match=r"differentiated Tensors?.* appears to not have been used"):
             torch.autograd.grad(op(a, b).sum(), real(2, 2, device=device).requires_grad_())
 
 
