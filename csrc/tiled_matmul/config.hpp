@@ -27,9 +27,10 @@ inline constexpr std::int64_t kPackedBBytes = 2 * 1024 * 1024;
 // Bytes of the sums that cannot be added up in the result itself.
 inline constexpr std::int64_t kSumBytes = 4 * 1024 * 1024;
 
-// Below these an operand is read where it lies, if the micro-kernel can: bytes of a task's part of a; rows of a task,
-// as each reads b once.
+// Below these an operand is read where it lies, if the micro-kernel can: bytes of a task's part of a, with rows and
+// with columns that lie together; rows of a task, as each reads b once.
 inline constexpr std::int64_t kUnpackedABytes = 256 * 1024;
+inline constexpr std::int64_t kUnpackedColumnBytes = 24 * 1024;
 inline constexpr std::int64_t kUnpackedRows = 24;
 inline constexpr std::int64_t kUnpackedBBytes = 128 * 1024;
 

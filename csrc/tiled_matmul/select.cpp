@@ -174,7 +174,8 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
     return;
   }
   const bool is_unit = unit == element_size(p.dtype) && steps == 1;
-  plan.pack_a = !(is_unit && fits(plan.tile_m, task_k * unit, kUnpackedABytes));
+  plan.pack_a =
+      !(is_unit && fits(plan.tile_m, task_k * unit, p.a.col_stride == 1 ? kUnpackedABytes : kUnpackedColumnBytes));
   plan.pack_b = !(is_unit && p.b.col_stride == 1 &&
                   (plan.tile_m <= kUnpackedRows || fits(plan.tile_n, task_k * unit, kUnpackedBBytes)));
 

@@ -149,14 +149,16 @@ class Task {
         pack_b(col, col_end, k);
         for (std::int64_t row = range_.row; row < range_.row_end; row += plan_.block_m) {
           const std::int64_t row_end = smaller(row + plan_.block_m, range_.row_end);
+          // Tiles of equal height: a few rows left over would wait for each other's sums.
+          const std::int64_t tiles = (row_end - row + kTileRows<T> - 1) / kTileRows<T>;
+          tile_rows_ = static_cast<int>((row_end - row + tiles - 1) / tiles);
           pack_a(row, row_end, k);
           for (std::int64_t j = col; j < col_end; j += kTileCols<T>) {
             const int cols = static_cast<int>(smaller(kTileCols<T>, col_end - j));
             set_b(j, j - col, cols, k);
-            for (std::int64_t i = row; i < row_end; i += kTileRows<T>) {
-              const int rows = static_cast<int>(smaller(kTileRows<T>, row_end - i));
-              panels_.a = a_ + (i - row) / kTileRows<T> * a_tile_;
-              tile(i, j, j - col, rows, cols);
+            panels_.a = a_;
+            for (std::int64_t i = row; i < row_end; i += tile_rows_, panels_.a += a_tile_) {
+              tile(i, j, j - col, static_cast<int>(smaller(tile_rows_, row_end - i)), cols);
             }
           }
         }
@@ -203,6 +205,8 @@ class Task {
 
   PMPP_INLINE void pack_b(std::int64_t col, std::int64_t col_end, std::int64_t k) {
     const std::int64_t width = col_end - col;
+    if (!plan_.pack_b && plan_.in_place) return;
+    // Where b is not packed, columns that do not fill the tile's registers are.
     const std::int64_t whole = plan_.pack_b ? 0 : width / kTileCols<T> * kTileCols<T>;
     const Source<T> source{p_.b + range_.batch * p_.b_batch + k * p_.b_row + (col + whole) * p_.b_col, p_.b_col,
                            p_.b_row, static_cast<int>(width - whole), depth_};
@@ -224,17 +228,17 @@ class Task {
       panels_.a_row = pitch * kPart;
       panels_.a_step = kPart;
     } else {
-      pack_columns<T, kTileRows<T>>(source, packed_a_);
+      pack_columns(source, tile_rows_, packed_a_);
       a_ = packed_a_;
       panels_.a_row = kPart;
-      panels_.a_step = kTileRows<T> * kPart;
+      panels_.a_step = tile_rows_ * kPart;
     }
     // From one tile of rows to the next.
-    a_tile_ = plan_.pack_a && p_.a_col != 1 ? panels_.depth * kTileRows<T> * kPart : panels_.a_row * kTileRows<T>;
+    a_tile_ = plan_.pack_a && p_.a_col != 1 ? panels_.depth * tile_rows_ * kPart : panels_.a_row * tile_rows_;
   }
 
   PMPP_INLINE void set_b(std::int64_t col, std::int64_t offset, int cols, std::int64_t k) {
-    if (!plan_.pack_b && cols == kTileCols<T>) {
+    if (!plan_.pack_b && (cols == kTileCols<T> || plan_.in_place)) {
       panels_.b = reinterpret_cast<const Number*>(p_.b + range_.batch * p_.b_batch + k * p_.b_row + col);
       panels_.b_step = p_.b_row * kPart;
     } else {
@@ -244,27 +248,32 @@ class Task {
   }
 
   PMPP_INLINE void multiply(int rows, Number* target, std::int64_t pitch, bool accumulate) {
-    micro_kernel_rows<Sums, kIsComplex<T>, kTileRows<T> * kPart>(rows * kPart, panels_, target, pitch, accumulate);
+    using Whole = WholeRegisters<typename Sums::Register>;
+    micro_kernel_rows<Sums, kIsComplex<T>, kTileRows<T> * kPart, Sums::kVectors>(rows * kPart, panels_, target, pitch,
+                                                                                 accumulate, Whole());
+  }
+
+  // Columns of the result that do not fill the tile's registers: one register after the other, the last in part.
+  PMPP_INLINE void multiply_part(int rows, int cols, Number* target, std::int64_t pitch, bool accumulate) {
+    constexpr int kWidth = kVectorBytes / sizeof(Number);
+    Panels<Sums, false> panels = panels_;
+    for (int j = 0; j < cols; j += kWidth, panels.b += kWidth) {
+      const Part<Number> part(cols - j < kWidth ? cols - j : kWidth);
+      micro_kernel_rows<Sums, false, kTileRows<T>, 1>(rows, panels, target + j, pitch, accumulate, part);
+    }
   }
 
   PMPP_INLINE void tile(std::int64_t row, std::int64_t col, std::int64_t offset, int rows, int cols) {
     T* const d = p_.d + range_.batch * p_.d_batch + row * p_.d_row + col;
-    if (plan_.in_place && cols == kTileCols<T>) {
-      return multiply(rows, reinterpret_cast<Number*>(d), p_.d_row, !first_);
+    if constexpr (!kIsComplex<T> && sizeof(T) == sizeof(Number)) {
+      if (plan_.in_place) {
+        auto* const target = reinterpret_cast<Number*>(d);
+        if (cols < kTileCols<T>) return multiply_part(rows, cols, target, p_.d_row, !first_);
+        return multiply(rows, target, p_.d_row, !first_);
+      }
     }
     constexpr std::int64_t kPitch = kTileCols<T> * kPart;
     alignas(64) Number small[kTileRows<T> * kPart * kPitch];
-    if (plan_.in_place) {
-      multiply(rows, small, kPitch, false);
-      for (int i = 0; i < rows; ++i) {
-        for (int j = 0; j < cols; ++j) {
-          auto* const target = reinterpret_cast<Number*>(d + i * p_.d_row + j);
-          const Number sum = small[i * kPitch + j];
-          store(target, first_ ? sum : load(target) + sum);
-        }
-      }
-      return;
-    }
     if (first_ && last_ && !split_) {
       multiply(rows, small, kPitch, false);
       return finish_tile(p_, range_.batch, row, col, rows, cols, small, kPitch);
@@ -282,6 +291,7 @@ class Task {
   const Number* a_ = nullptr;
   Panels<Sums, kIsComplex<T>> panels_ = {};
   std::int64_t depth_ = 0, a_tile_ = 0;
+  int tile_rows_ = kTileRows<T>;
   bool first_ = true, last_ = true, split_;
 };
 
