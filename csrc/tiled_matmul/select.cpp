@@ -181,7 +181,7 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
 
   // Sums have their place in the result itself if that is of the same type and nothing else is added to them.
   const bool plain = p.c.data == nullptr && p.alpha.re == 1 && p.alpha.im == 0 && p.alpha.integer == 1;
-  plan.in_place = plan.splits == 1 && is_unit && !is_complex(p.dtype) && p.d.col_stride == 1 && plain;
+  plan.in_place = plan.splits == 1 && is_unit && p.d.col_stride == 1 && plain;
   const bool keeps_sums = task_k > plan.tile_k && !plan.in_place;
   plan.block_m = plan.pack_a ? equal_parts(plan.tile_m, kPackedABytes / slice, tile.rows) : plan.tile_m;
   std::int64_t block_n = kPackedBBytes / slice;

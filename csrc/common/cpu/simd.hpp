@@ -138,6 +138,26 @@ class Part {
 #endif
 };
 
+// A register past the caches, to an address on a boundary of one. Such stores are ordered by finish_streaming() alone.
+PMPP_INLINE void stream_vector(void* address, Vector<std::uint8_t> value) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(static_cast<__m512i*>(address), bit_cast<__m512i>(value));
+#elif defined(__AVX2__)
+  _mm256_stream_si256(static_cast<__m256i*>(address), bit_cast<__m256i>(value));
+#elif defined(__SSE2__)
+  _mm_stream_si128(static_cast<__m128i*>(address), bit_cast<__m128i>(value));
+#else
+  store_vector(address, value);
+#endif
+}
+
+// Before another thread may read what was streamed.
+PMPP_INLINE void finish_streaming() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
 using Lane = Vector<std::uint8_t, 16>;
 
 // Lane i of the register from rows[i].

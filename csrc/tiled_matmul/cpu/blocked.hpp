@@ -82,16 +82,20 @@ PMPP_INLINE Vector<R> join_parts(Vector<R> re, Vector<R> im, std::index_sequence
 }
 
 template <class T>
-PMPP_INLINE void join_row(const NumberOf<T>* tile, std::int64_t pitch, T* row, int count) {
+PMPP_INLINE void join_row(const NumberOf<T>* tile, std::int64_t pitch, T* row, int count, bool accumulate = false) {
   using R = NumberOf<T>;
   constexpr int kPerVector = kVectorBytes / sizeof(T);
   constexpr auto kIndices = std::make_index_sequence<kVectorBytes / sizeof(R)>();
   int j = 0;
   for (; j + kPerVector <= count; j += kPerVector) {
     const auto re = load_vector<Vector<R>>(tile + 2 * j), im = load_vector<Vector<R>>(tile + pitch + 2 * j);
-    store_vector(row + j, join_parts<R>(re, im, kIndices));
+    const Vector<R> sums = join_parts<R>(re, im, kIndices);
+    store_vector(row + j, accumulate ? load_vector<Vector<R>>(row + j) + sums : sums);
   }
-  for (; j < count; ++j) store(row + j, sum_at<T>(tile, pitch, 0, j));
+  for (; j < count; ++j) {
+    const T sum = sum_at<T>(tile, pitch, 0, j);
+    store(row + j, accumulate ? add(load(row + j), sum) : sum);
+  }
 }
 
 template <class T>
@@ -168,6 +172,8 @@ class Task {
 
  private:
   static constexpr int kPart = kParts<T>;
+  // Sums in the result itself may be of a part of a register, which is read and written with a mask.
+  static constexpr bool kMasks = !kIsComplex<T> && sizeof(T) == sizeof(Number);
 
   // A group of columns of b at a time, whose sums the first-level cache holds.
   void run_vectors() {
@@ -205,7 +211,7 @@ class Task {
 
   PMPP_INLINE void pack_b(std::int64_t col, std::int64_t col_end, std::int64_t k) {
     const std::int64_t width = col_end - col;
-    if (!plan_.pack_b && plan_.in_place) return;
+    if (!plan_.pack_b && plan_.in_place && kMasks) return;
     // Where b is not packed, columns that do not fill the tile's registers are.
     const std::int64_t whole = plan_.pack_b ? 0 : width / kTileCols<T> * kTileCols<T>;
     const Source<T> source{p_.b + range_.batch * p_.b_batch + k * p_.b_row + (col + whole) * p_.b_col, p_.b_col,
@@ -238,7 +244,7 @@ class Task {
   }
 
   PMPP_INLINE void set_b(std::int64_t col, std::int64_t offset, int cols, std::int64_t k) {
-    if (!plan_.pack_b && (cols == kTileCols<T> || plan_.in_place)) {
+    if (!plan_.pack_b && (cols == kTileCols<T> || (plan_.in_place && kMasks))) {
       panels_.b = reinterpret_cast<const Number*>(p_.b + range_.batch * p_.b_batch + k * p_.b_row + col);
       panels_.b_step = p_.b_row * kPart;
     } else {
@@ -265,7 +271,7 @@ class Task {
 
   PMPP_INLINE void tile(std::int64_t row, std::int64_t col, std::int64_t offset, int rows, int cols) {
     T* const d = p_.d + range_.batch * p_.d_batch + row * p_.d_row + col;
-    if constexpr (!kIsComplex<T> && sizeof(T) == sizeof(Number)) {
+    if constexpr (kMasks) {
       if (plan_.in_place) {
         auto* const target = reinterpret_cast<Number*>(d);
         if (cols < kTileCols<T>) return multiply_part(rows, cols, target, p_.d_row, !first_);
@@ -274,6 +280,18 @@ class Task {
     }
     constexpr std::int64_t kPitch = kTileCols<T> * kPart;
     alignas(64) Number small[kTileRows<T> * kPart * kPitch];
+    if constexpr (kIsComplex<T>) {
+      if (plan_.in_place) {
+        // On their way while the sums are formed.
+        for (int i = 0; i < rows; ++i) {
+          __builtin_prefetch(d + i * p_.d_row, 1);
+          __builtin_prefetch(d + i * p_.d_row + cols - 1, 1);
+        }
+        multiply(rows, small, kPitch, false);
+        for (int i = 0; i < rows; ++i) join_row(small + 2 * i * kPitch, kPitch, d + i * p_.d_row, cols, !first_);
+        return;
+      }
+    }
     if (first_ && last_ && !split_) {
       multiply(rows, small, kPitch, false);
       return finish_tile(p_, range_.batch, row, col, rows, cols, small, kPitch);
