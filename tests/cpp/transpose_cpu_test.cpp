@@ -25,13 +25,11 @@ struct Kernel {
   bool streamed = false;
 };
 
-constexpr Kernel kKernels[] = {{Algorithm::kNaive, CpuIsa::kPortable},
-                               {Algorithm::kBlocked, CpuIsa::kPortable},
-                               {Algorithm::kBlocked, CpuIsa::kAvx2},
-                               {Algorithm::kBlocked, CpuIsa::kAvx512},
-                               {Algorithm::kBlocked, CpuIsa::kPortable, true},
-                               {Algorithm::kBlocked, CpuIsa::kAvx2, true},
-                               {Algorithm::kBlocked, CpuIsa::kAvx512, true}};
+constexpr Kernel kKernels[] = {
+    {Algorithm::kNaive, CpuIsa::kPortable},         {Algorithm::kBlocked, CpuIsa::kPortable},
+    {Algorithm::kBlocked, CpuIsa::kAvx2},           {Algorithm::kBlocked, CpuIsa::kAvx512},
+    {Algorithm::kBlocked, CpuIsa::kPortable, true}, {Algorithm::kBlocked, CpuIsa::kAvx2, true},
+    {Algorithm::kBlocked, CpuIsa::kAvx512, true}};
 
 Plan plan_for(const Problem& problem, const Kernel& kernel) {
   const std::int64_t from = kernel.streamed ? 0 : std::numeric_limits<std::int64_t>::max();

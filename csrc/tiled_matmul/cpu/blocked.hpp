@@ -194,7 +194,7 @@ class Task {
       Number* const sums = split_ ? sums_ + (col - range_.col) : packed_b_;
       const std::int64_t pitch = plan_.block_n;
       if (p_.b_row == 1) {
-        for (int i = 0; i < rows; ++i) dot_row(x + i * x_pitch, b, p_.b_col, depth, cols, sums + i * pitch);
+        dot_rows(x, x_pitch, rows, b, p_.b_col, depth, cols, sums, pitch);
       } else {
         weigh_rows(x, x_pitch, rows, b, p_.b_row, depth, cols, sums, pitch);
       }
