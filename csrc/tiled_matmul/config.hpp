@@ -35,8 +35,8 @@ inline constexpr std::int64_t kUnpackedRows = 24;
 inline constexpr std::int64_t kUnpackedBBytes = 128 * 1024;
 
 // Rows of a up to which its products are formed without tiles, where b is column-major or larger than this; and columns
-// whose sums the first-level cache holds. On an EPYC 7003, one thread, float32: 1 x 4096 x 4096 takes 2.2 ms against 5.7
-// in tiles.
+// whose sums the first-level cache holds. On an EPYC 7003, one thread, float32: 1 x 4096 x 4096 takes 2.2 ms
+// against 5.7 in tiles.
 inline constexpr std::int64_t kVectorRows = 3;
 // The same for column-major b where k is long enough to pay for adding up registers. On a Xeon of the third generation
 // (Ice Lake), AVX-512, one thread, float32: 4 x 1024 x 1024 takes 0.17 ms against 0.65 in tiles, 1024 x 16 x 1024, with

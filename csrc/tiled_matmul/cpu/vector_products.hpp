@@ -17,7 +17,8 @@ PMPP_INLINE Vector<NumberOf<T>> load_numbers(const T* source) {
 }
 
 // Sums over k of kRows rows of x, `x_pitch` apart, times kCount columns of b, where columns are contiguous. At least
-// eight registers of sums in all, since an addition waits for the one before it; their numbers are added last, in order.
+// eight registers of sums in all, since an addition waits for the one before it; their numbers are added last, in
+// order.
 template <class T, int kRows, int kCount>
 void dot_tile(const NumberOf<T>* x, std::int64_t x_pitch, const T* b, std::int64_t b_col, std::int64_t depth,
               NumberOf<T>* sums, std::int64_t pitch) {
