@@ -27,6 +27,14 @@ def names(allowed: Sequence[str] | None = None) -> Callable[[str], list[str]]:
     return parse
 
 
+def counts(text: str) -> list[int]:
+    """Type of an argument that lists whole numbers from 1 on, separated by commas."""
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"expected numbers from 1 on, such as 1,2, but got {text}")
+    return list(dict.fromkeys(map(int, parts)))
+
+
 def positive(text: str) -> float:
     """Type of an argument that is a positive number."""
     try:

@@ -63,6 +63,17 @@ CUDA_HALF_GROUPS: dict[str, tuple[tuple[int, int, int], ...]] = {
     "vocabulary": ((1024, 32003, 4096), (4096, 50257, 1024)),
 }
 
+# What a CPU's goals that report.py judges speak of, and other lists leave out: float32 in the middle, small, and with
+# few rows or columns; 16-bit floats in every layout; other dtypes where PyTorch's calls are not too long.
+CPU_MIDDLE = (*((n, n, n) for n in (512, 1000, 1024, 2048)), (511, 513, 1025), (1023, 1025, 1027))
+CPU_SMALL = tuple((n, n, n) for n in (8, 16, 33, 64, 100, 128, 200, 255, 256))
+CPU_THIN = tuple(
+    shape for few in (1, 4, 16) for shape in ((few, 1024, 1024), (few, 4096, 1024), (1024, few, 1024), (4096, few, 512))
+)
+CPU_HALF = ((256, 256, 256), (512, 512, 512), (511, 513, 1025))
+CPU_DTYPE = ((256, 256, 256), (512, 512, 512), (511, 513, 1025), (1024, 1024, 1024))
+CPU_SMALL_TRANSPOSES = ((16, 16), (33, 31), (64, 64), (100, 100), (3, 1000), (1000, 3))
+
 # (m, n): x is (m, n), the result (n, m).
 TRANSPOSE_GROUPS: dict[str, tuple[tuple[int, int], ...]] = {
     "seed": ((2398, 1298), (1298, 132)),
@@ -206,6 +217,23 @@ def _half_cases() -> Iterator[Case]:
             yield _product("k-sweep", (K_SWEEP_SIDE, K_SWEEP_SIDE, k), "bfloat16")
 
 
+def _cpu_cases() -> Iterator[Case]:
+    """What the goals of products on a CPU need beyond the lists that every device shares."""
+    for shape in CPU_MIDDLE:
+        yield from (_product("middle", shape, "float32", layout=layout) for layout in MATMUL_LAYOUTS)
+    for group, shapes in (("small", CPU_SMALL), ("thin", CPU_THIN)):
+        for shape in shapes:
+            yield from (_product(group, shape, "float32", layout=layout) for layout in ("NN", "NT"))
+    for dtype in ("float32", *HALF_DTYPES):  # the goals compare 16-bit floats with float32
+        for shape in CPU_HALF:
+            yield from (_product("layout", shape, dtype, layout=layout) for layout in MATMUL_LAYOUTS)
+    for dtype in MATMUL_DTYPES:
+        if dtype in ("float32", *HALF_DTYPES):
+            continue
+        for shape in CPU_DTYPE:
+            yield from (_product("dtype", shape, dtype, layout=layout) for layout in ("NN", "NT"))
+
+
 def matmul_cases(device: str) -> list[Case]:
     """All products to measure on "cuda" or "cpu", the most telling first (a run may be cut short)."""
     cases: list[Case] = []
@@ -225,6 +253,13 @@ def matmul_cases(device: str) -> list[Case]:
     if device == "cuda":
         cases += [_product("tf32", shape, "float32", precision="tf32") for shape in _TF32_SHAPES]
         cases += _half_cases()
+    else:
+        # Under their first name: the lists overlap.
+        known = {replace(case, group="") for case in cases}
+        for case in _cpu_cases():
+            if replace(case, group="") not in known:
+                known.add(replace(case, group=""))
+                cases.append(case)
     return cases
 
 
@@ -245,6 +280,10 @@ def transpose_cases(device: str) -> list[Case]:
         if device == "cuda":
             cases.append(replace(_transpose("offset", _TRANSPOSE_OFFSET_SHAPE, dtype), offset=1))
             cases.append(_transpose("host", _TRANSPOSE_HOST_SHAPE, dtype, mode="host"))
+    if device == "cpu":
+        cases += [
+            _transpose("small", shape, dtype) for dtype in TRANSPOSE_DTYPES.values() for shape in CPU_SMALL_TRANSPOSES
+        ]
     for dtype in TRANSPOSE_DTYPES.values():
         for shape in _TRANSPOSE_LAYOUT_SHAPES:
             cases += [_transpose("layout", shape, dtype, layout=layout) for layout in TRANSPOSE_LAYOUTS[1:]]

@@ -133,9 +133,11 @@ def facts(results: Results, digest: str | None) -> list[str]:
     if head.get("gpu"):
         parts.append(f"driver {head['driver']}")
     parts += [head["date"], f"sources `{head['source_digest'][:12]}`"]
-    threads = {record["threads"] for record in results.records if record["threads"]}
+    threads = thread_counts(results)
     if threads:
-        parts.insert(0, f"{', '.join(str(count) for count in sorted(threads))} thread(s)")
+        counts = " and ".join(str(count) for count in threads)
+        most = f"; tables and plots without a number of threads: {threads[-1]}" if len(threads) > 1 else ""
+        parts.insert(0, f"{counts} thread(s){most}")
     lines = [f"**{name}** ({', '.join(parts)})", ""]
     if is_stale(results, digest):
         lines += [
@@ -267,7 +269,7 @@ def _is_smallest_call(record: Record) -> bool:
 
 @dataclass(frozen=True)
 class Goal:
-    """What an operator is to reach on CUDA: a figure of all records that belong to it, at least so large.
+    """What an operator is to reach: a figure of all records that belong to it, at least so large.
 
     None for a mean or a worst case that no goal is set for. With `at_most` a smaller figure is better.
     """
@@ -401,14 +403,120 @@ def _matmul_goals(results: Results) -> tuple[Goal, ...]:
     )
 
 
-def _goal_table(results: Results, op: str, what: str, goals: Iterable[Goal]) -> list[str]:
-    """Each goal beside what was measured; nothing where no record belongs to any."""
+# ---- goals on a CPU ------------------------------------------------------------------------------------------------
+
+
+def _is_product_of(record: Record, *dtypes: str) -> bool:
+    return bool(record["op"] == "tiled_matmul" and record["algorithm"] == "auto" and record["dtype"] in dtypes)
+
+
+def _is_middle_float(record: Record) -> bool:
+    if not _is_product_of(record, "float32"):
+        return False
+    sides = _sides(record)
+    return min(sides) >= 511 and max(sides) <= 2048
+
+
+def _is_small_or_thin_float(record: Record) -> bool:
+    if not _is_product_of(record, "float32"):
+        return False
+    m, n, k = _sides(record)
+    return max(m, n, k) <= 256 or min(m, n) <= 16
+
+
+def _from_side(least: int, *dtypes: str) -> Callable[[Record], bool]:
+    return lambda record: _is_product_of(record, *dtypes) and min(_sides(record)) >= least
+
+
+def _is_cpu_transpose(record: Record) -> bool:
+    return bool(record["op"] == "padded_transpose" and _is_timed_call(record))
+
+
+def _is_large_cpu_transpose(record: Record) -> bool:
+    return _is_cpu_transpose(record) and _matrix_bytes(record) >= 2**20
+
+
+def _is_small_cpu_transpose(record: Record) -> bool:
+    return _is_cpu_transpose(record) and _matrix_bytes(record) < 2**20
+
+
+def _is_uncached_cpu_transpose(record: Record) -> bool:
+    """Two matrices of 32 MiB: beyond the last-level cache of most processors."""
+    return _is_cpu_transpose(record) and _matrix_bytes(record) >= 2**25
+
+
+def _cpu_goals(results: Results) -> tuple[Goal, ...]:
+    """The goals on a CPU; one of them compares records with each other."""
+
+    def place(record: Record) -> tuple[Any, ...]:
+        return (*_sides(record), record["layout"], record["threads"])
+
+    floats = {place(record): record["ours_us"] for record in results.records if _is_product_of(record, "float32")}
+
+    def part_of_float(record: Record) -> float | None:
+        own = floats.get(place(record))
+        return significant(own and own / record["ours_us"])
+
+    own = "part of our float32 speed"
+    return (
+        Goal("float32, sides from 511 to 2048", _is_middle_float, _FASTER, _speedup, 1.0, 0.85),
+        Goal("float32, sides up to 256, or m or n up to 16", _is_small_or_thin_float, _FASTER, _speedup, 1.0, None),
+        Goal("float64, sides from 511", _from_side(511, "float64"), _FASTER, _speedup, 1.0, None),
+        Goal("16-bit floats, sides from 256", _from_side(256, *cases.HALF_DTYPES), _FASTER, _speedup, 50.0, None),
+        Goal("16-bit floats, sides from 256", _from_side(256, *cases.HALF_DTYPES), own, part_of_float, 0.8, None),
+        Goal("int32, sides from 256", _from_side(256, "int32"), _FASTER, _speedup, 3.0, None),
+        Goal("int64, sides from 256", _from_side(256, "int64"), _FASTER, _speedup, 15.0, None),
+        Goal("int8, uint8, int16, from 256", _from_side(256, "int8", "uint8", "int16"), _FASTER, _speedup, 1.0, None),
+        Goal("complex, sides from 256", _from_side(256, "complex64", "complex128"), _FASTER, _speedup, 1.2, None),
+        Goal("transposes from 1 MiB", _is_large_cpu_transpose, _FASTER, _speedup, 3.0, None),
+        Goal("transposes from 32 MiB", _is_uncached_cpu_transpose, _COPY, _copy_fraction, 0.8, None),
+        Goal("transposes below 1 MiB", _is_small_cpu_transpose, _FASTER, _speedup, None, 1.0),
+    )
+
+
+def thread_counts(results: Results) -> list[int]:
+    """Numbers of threads that figures of a CPU were taken with, in rising order."""
+    return sorted({record["threads"] for record in results.records if record["threads"]})
+
+
+def with_most_threads(results: Results) -> Results:
+    """What the tables and plots show that have one figure a case."""
+    counts = thread_counts(results)
+    if len(counts) < 2:
+        return results
+    return Results(
+        results.path, results.header, [record for record in results.records if record["threads"] == counts[-1]]
+    )
+
+
+def cpu_goals(results: Results) -> list[str]:
+    """The goals on a CPU beside what was measured, with each number of threads; nothing on CUDA."""
+    lines: list[str] = []
+    for count in [] if _is_cuda(results) else thread_counts(results):
+        some = Results(results.path, results.header, [one for one in results.records if one["threads"] == count])
+        rows = _goal_table(some, None, "cases", _cpu_goals(some))
+        if rows:
+            lines += [f"With {count} thread{'s' if count > 1 else ''}:", "", *rows, ""]
+    if not lines:
+        return []
+    return [
+        "Goals on a CPU, every layout that was measured (m x n x k, or m x n). PyTorch is `torch.mm` or "
+        "`x.t().contiguous()`, a copy is `y.copy_(x)` of a contiguous tensor of the same bytes with as many threads; "
+        "all are timed interleaved, and the mean is the geometric one. The goal of 50 for 16-bit floats is meant for "
+        "processors without AVX-512, where PyTorch multiplies them one by one:",
+        "",
+        *lines,
+    ]
+
+
+def _goal_table(results: Results, op: str | None, what: str, goals: Iterable[Goal]) -> list[str]:
+    """Each goal beside what was measured, of one operator or (None) of both; nothing where no record belongs to any."""
     rows = []
     for goal in goals:
         found = [
             (value, record)
             for record in results.records
-            if record["op"] == op and goal.belongs(record) and (value := goal.figure(record))
+            if op in (None, record["op"]) and goal.belongs(record) and (value := goal.figure(record))
         ]
         if not found:
             continue
@@ -422,7 +530,7 @@ def _goal_table(results: Results, op: str, what: str, goals: Iterable[Goal]) -> 
         ]
         sign = "<=" if goal.at_most else ">="
         limits = ["-" if limit is None else f"{sign} {limit:g}" for limit in (goal.mean, goal.worst)]
-        layout = f" {at['layout']}" if op == "tiled_matmul" and at["layout"] != "NN" else ""
+        layout = f" {at['layout']}" if at["op"] == "tiled_matmul" and at["layout"] != "NN" else ""
         rows.append(
             [
                 goal.cases,
@@ -532,6 +640,7 @@ def highlights(results: Results) -> list[str]:
 def full_table(results: Results) -> list[str]:
     """Every record."""
     known = groups("cuda" if _is_cuda(results) else "cpu")
+    threaded = len(thread_counts(results)) > 1
     lines: list[str] = []
     for op in ("tiled_matmul", "padded_transpose"):
         records = [record for record in results.records if record["op"] == op]
@@ -544,6 +653,7 @@ def full_table(results: Results) -> list[str]:
             "layout",
             "mode",
             "algorithm",
+            *(["threads"] if threaded else []),
             "ours, us",
             "PyTorch, us",
             "ratio",
@@ -559,6 +669,7 @@ def full_table(results: Results) -> list[str]:
                 record["layout"] + (f" +{record['offset']}" if record["offset"] else ""),
                 record["mode"],
                 f"`{record['algorithm']}`",
+                *([str(record["threads"])] if threaded else []),
                 _microseconds(record["ours_us"]),
                 _microseconds(record["baseline_us"]),
                 _ratio(record["ratio"]),
@@ -610,10 +721,11 @@ def document(results: Results, digest: str | None) -> str:
         "",
         *transpose_image(results, ""),
         *k_image(results, ""),
-        *ladder(results),
+        *ladder(with_most_threads(results)),
         *matmul_goals(results),
         *transpose_goals(results),
-        *summary(results, by_group=True),
+        *cpu_goals(results),
+        *summary(with_most_threads(results), by_group=True),
         *full_table(results),
     ]
     return "\n".join(lines).rstrip() + "\n"
@@ -649,11 +761,12 @@ def readme_section(all_results: Sequence[Results], digest: str | None, folder: s
             "",
             *transpose_image(results, f"{folder}/"),
             *k_image(results, f"{folder}/"),
-            *ladder(results),
+            *ladder(with_most_threads(results)),
             *matmul_goals(results),
             *transpose_goals(results),
-            *highlights(results),
-            *summary(results, by_group=False),
+            *cpu_goals(results),
+            *highlights(with_most_threads(results)),
+            *summary(with_most_threads(results), by_group=False),
             f"Every figure: [{name}.md]({folder}/{name}.md)",
             "",
             *check_table(results.path.with_name(f"{name}-check.json"), digest),
@@ -709,7 +822,7 @@ def plot(results: Results, digest: str | None) -> None:
     matplotlib.use("Agg")
     # The same figures must give the same file.
     matplotlib.rcParams["svg.hashsalt"] = "pmpp"
-    _save(rates_figure(results), results.path.with_suffix(""), results, digest)
+    _save(rates_figure(with_most_threads(results)), results.path.with_suffix(""), results, digest)
     if has_transpose_plot(results):
         _save(transposes_figure(results), transpose_plot(results), results, digest)
     if has_k_plot(results):

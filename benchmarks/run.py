@@ -33,7 +33,7 @@ import torch  # noqa: E402
 
 import torch_pmpp  # noqa: E402
 from benchmarks import cases, machine, report, timing  # noqa: E402
-from benchmarks.arguments import Parser, names, positive  # noqa: E402
+from benchmarks.arguments import Parser, counts, names, positive  # noqa: E402
 from benchmarks.cases import Case  # noqa: E402
 from benchmarks.digest import source_digest  # noqa: E402
 from benchmarks.results import Record, Results, key_of, significant, write_atomically  # noqa: E402
@@ -431,6 +431,13 @@ def parser() -> argparse.ArgumentParser:
         help=f"measure these instead of the ones in the list (auto, {', '.join(known)}, ...)",
     )
     result.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda if there is a GPU")
+    result.add_argument(
+        "--threads",
+        type=counts,
+        default=[],
+        metavar="N[,N]",
+        help="on a CPU, measure with each of these numbers of threads, e.g. 1,2 (default: as many as PyTorch takes)",
+    )
     result.add_argument("--output", type=Path, help="results file (default: benchmarks/results/<gpu or cpu>.json)")
     result.add_argument("--fresh", action="store_true", help="measure again what the results file has already")
     result.add_argument(
@@ -523,6 +530,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     no_cuda = no_cuda_reason()
     device = torch.device(options.device or ("cuda" if no_cuda is None else "cpu"))
     if device.type == "cuda":
+        if options.threads:
+            print("bench: --threads is for --device cpu", file=sys.stderr)
+            return 2
         if no_cuda is not None:
             print(f"bench: --device cuda was asked for, but {no_cuda}", file=sys.stderr)
             return 2
@@ -549,14 +559,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if dropped:
         print(f"{results.path}: {dropped}.")
     known = results.keys()
-    pending = [case for case in chosen if options.fresh or key_of(key_record(case, device)) not in known]
     on_cpu = device.type == "cpu"
-    slow = [case for case in pending if on_cpu and estimated_call(case, device) > options.max_call_seconds]
-    pending = [case for case in pending if case not in set(slow)]
-    kept = len(chosen) - len(pending) - len(slow)
-    estimate = sum(estimated_case(case, device, options.case_seconds) for case in pending)
+    slow = {case for case in chosen if on_cpu and estimated_call(case, device) > options.max_call_seconds}
+    possible = [case for case in chosen if case not in slow]
+    threads_before = torch.get_num_threads()
+    runs: list[tuple[int, list[Case]]] = []
+    for threads in options.threads or [threads_before]:
+        torch.set_num_threads(threads)  # a part of what a record measures
+        pending = [case for case in possible if options.fresh or key_of(key_record(case, device)) not in known]
+        runs.append((threads, pending))
+    todo = sum(len(pending) for _, pending in runs)
+    kept = len(runs) * len(possible) - todo
+    estimate = sum(estimated_case(case, device, options.case_seconds) for _, pending in runs for case in pending)
     print(
-        f"{len(pending)} cases to measure, about {estimate / 60:.0f} min ({kept} are in "
+        f"{todo} cases to measure, about {estimate / 60:.0f} min ({kept} are in "
         f"{results.path} already, {len(slow)} would take too long here).",
         flush=True,
     )
@@ -565,7 +581,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _print_state("Before", start_state)
     start = time.perf_counter()
     try:
-        failures = run_cases(Bench(device, options.case_seconds), pending, results, options.max_seconds)
+        failures = []
+        for threads, pending in runs:
+            torch.set_num_threads(threads)
+            left = None if options.max_seconds is None else options.max_seconds - (time.perf_counter() - start)
+            # A bench for each number of threads: it keeps what a copy takes.
+            failures += run_cases(Bench(device, options.case_seconds), pending, results, left)
     except BrokenPipeError:  # the reader went away (`| head`): the same as an interruption
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 130
@@ -575,7 +596,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
-    if device.type == "cuda" and pending:
+    finally:
+        torch.set_num_threads(threads_before)
+    if device.type == "cuda" and todo:
         end_state = machine.clock_state()
         _print_state("After", end_state)
         results.header["clocks"] = {"before": start_state, "after": end_state}

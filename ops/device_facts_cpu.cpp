@@ -27,7 +27,8 @@ CpuIsa asked_cpu_isa() {
 
 DeviceFacts cpu_device_facts() {
   static const CpuIsa isa = asked_cpu_isa();
-  return cpu_facts(at::in_parallel_region() ? 1 : at::get_num_threads(), isa);
+  static const std::int64_t stream_bytes = cpu_stream_bytes();
+  return cpu_facts(at::in_parallel_region() ? 1 : at::get_num_threads(), isa, stream_bytes);
 }
 
 }  // namespace pmpp::ops

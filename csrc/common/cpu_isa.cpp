@@ -1,5 +1,7 @@
 #include "csrc/common/cpu_isa.hpp"
 
+#include <limits>
+
 namespace pmpp {
 
 const char* cpu_isa_name(CpuIsa isa) {
@@ -39,6 +41,17 @@ CpuIsa best_cpu_isa() {
     if (has_cpu_isa(isa)) best = isa;
   }
   return best;
+}
+
+// One thread, 4096 x 4096 elements of 1, 2 and 4 bytes, 2048 x 2048 of 8: a Xeon of the third generation (Ice Lake)
+// moves 9.9, 7.6, 8.7 and 10.0 GB/s past the caches and 4.7, 4.2, 4.1 and 4.1 through them, and 1024 x 1024 single
+// bytes as fast either way. An EPYC 7003 moves elements of 4, 8 and 16 bytes at 7.6, 6.6 and 11.3 past them and
+// at 11.0, 10.2 and 11.4 through them.
+std::int64_t cpu_stream_bytes() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_is("intel")) return std::int64_t{2} << 20;
+#endif
+  return std::numeric_limits<std::int64_t>::max();
 }
 
 }  // namespace pmpp

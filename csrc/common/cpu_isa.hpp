@@ -25,4 +25,8 @@ bool has_cpu_isa(CpuIsa isa);
 // The last of them that has_cpu_isa() accepts.
 CpuIsa best_cpu_isa();
 
+// Bytes from which a result that is written in scattered lines is better written past the caches; more than there are
+// where it never is.
+std::int64_t cpu_stream_bytes();
+
 }  // namespace pmpp

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "csrc/common/cpu_isa.hpp"
 
@@ -17,12 +18,16 @@ struct DeviceFacts {
   int max_threads_per_block = 0;
   int cpu_threads = 1;  // CPU: threads that the caller will use
   CpuIsa cpu_isa = CpuIsa::kPortable;
+  // CPU: bytes from which a transposed result is written past the caches.
+  std::int64_t cpu_stream_bytes = std::numeric_limits<std::int64_t>::max();
 };
 
-constexpr DeviceFacts cpu_facts(int threads, CpuIsa isa = CpuIsa::kPortable) {
+constexpr DeviceFacts cpu_facts(int threads, CpuIsa isa = CpuIsa::kPortable,
+                                std::int64_t stream_bytes = std::numeric_limits<std::int64_t>::max()) {
   DeviceFacts facts;
   facts.cpu_threads = threads;
   facts.cpu_isa = isa;
+  facts.cpu_stream_bytes = stream_bytes;
   return facts;
 }
 

@@ -259,6 +259,9 @@ Plan blocked_plan(const Problem& problem, const DeviceFacts& device) {
   plan.algorithm = Algorithm::kBlocked;
   plan.isa = device.cpu_isa;
   plan.method = blocked_method(p);
+  plan.is_streamed = plan.method == Method::kCpuTiles &&
+                     is_aligned(p.out, static_cast<std::uintptr_t>(p.element_size)) &&
+                     p.batch * p.m * p.n * p.element_size >= device.cpu_stream_bytes;
   plan.tile_m = kCpuTaskRows;
   plan.tile_n = kCpuTileBytes / p.element_size;
   if (plan.method == Method::kCpuNarrow || plan.method == Method::kCpuCopy) {
@@ -364,6 +367,7 @@ std::string to_string(const Plan& plan) {
   } else {
     out << " tasks " << plan.tasks;
     if (plan.algorithm == Algorithm::kBlocked) out << " " << cpu_isa_name(plan.isa);
+    if (plan.is_streamed) out << " streamed";
   }
   return out.str();
 }

@@ -62,6 +62,7 @@ struct Plan {
   std::int64_t workspace_bytes = 0;
   std::int64_t tasks = 0;          // CPU: independent pieces of work
   CpuIsa isa = CpuIsa::kPortable;  // kBlocked
+  bool is_streamed = false;        // kCpuTiles: written past the caches
 };
 
 // One line, e.g. "padded 32x32+1 grid 256x256x1 block 32x8" or "vectorized gather 64x64 grid 16512x1x1 block 512x1".

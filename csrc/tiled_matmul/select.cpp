@@ -88,12 +88,22 @@ void set_naive_tasks(Plan& plan, const Problem& problem) {
 
 // ---- blocked -------------------------------------------------------------------------------------------------------
 
+bool is_real_floating(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 || dtype == DType::kFloat64;
+}
+
 // Whether the roles of a and b are better exchanged: results with contiguous columns are stored in registers at a time
 // only then, and registers that stand for columns of the result would stay empty where there are few.
 bool wants_exchange(const Problem& p, const MicroTile& tile) {
   if (p.n == 1 || p.m == 1) return p.n == 1 && p.m > 1;
   if (p.d.col_stride != 1 && p.d.row_stride == 1) return true;
-  return 2 * p.n <= tile.cols && p.m >= tile.cols;
+  if (p.m < tile.cols) return false;
+  if (is_real_floating(p.dtype)) {
+    // As rows times contiguous columns. Otherwise registers of float32 and float64 may be filled in part.
+    if (p.n <= kDotRows && p.k >= kDotSteps && p.a.col_stride == 1) return true;
+    if (element_size(p.dtype) == packed_bytes(p.dtype)) return false;
+  }
+  return 2 * p.n <= tile.cols;
 }
 
 // Whether x * y is at most `limit`, also where the product would overflow.
@@ -101,15 +111,11 @@ bool fits(std::int64_t x, std::int64_t y, std::int64_t limit) {
   return static_cast<double>(x) * static_cast<double>(y) <= static_cast<double>(limit);
 }
 
-bool is_real_floating(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 || dtype == DType::kFloat64;
-}
-
 // Whether all of b is read for so few rows that packing it, or walking down its columns, would take longer.
 bool wants_vectors(const Problem& p) {
   if (!is_real_floating(p.dtype)) return false;
+  if (p.b.row_stride == 1 && p.k > 1) return p.m <= kVectorRows || (p.m <= kDotRows && p.k >= kDotSteps);
   if (p.m > kVectorRows) return false;
-  if (p.b.row_stride == 1 && p.k > 1) return true;
   // Tiles are faster where b stays in the caches.
   const bool large = static_cast<double>(p.k) * static_cast<double>(p.n) * element_size(p.dtype) > kVectorBBytes;
   return p.b.col_stride == 1 && (p.m == 1 || large);
@@ -182,13 +188,14 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
     return;
   }
   const bool is_unit = unit == element_size(p.dtype) && steps == 1;
-  plan.pack_a = !(is_unit && fits(plan.tile_m, task_k * unit, kUnpackedABytes));
+  plan.pack_a =
+      !(is_unit && fits(plan.tile_m, task_k * unit, p.a.col_stride == 1 ? kUnpackedABytes : kUnpackedColumnBytes));
   plan.pack_b = !(is_unit && p.b.col_stride == 1 &&
                   (plan.tile_m <= kUnpackedRows || fits(plan.tile_n, task_k * unit, kUnpackedBBytes)));
 
   // Sums have their place in the result itself if that is of the same type and nothing else is added to them.
   const bool plain = p.c.data == nullptr && p.alpha.re == 1 && p.alpha.im == 0 && p.alpha.integer == 1;
-  plan.in_place = plan.splits == 1 && is_unit && !is_complex(p.dtype) && p.d.col_stride == 1 && plain;
+  plan.in_place = plan.splits == 1 && is_unit && p.d.col_stride == 1 && plain;
   const bool keeps_sums = task_k > plan.tile_k && !plan.in_place;
   plan.block_m = plan.pack_a ? equal_parts(plan.tile_m, kPackedABytes / slice, tile.rows) : plan.tile_m;
   std::int64_t block_n = kPackedBBytes / slice;
@@ -200,7 +207,9 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
 
   // Whole registers are stored behind the last panel of a.
   plan.packed_a_bytes = plan.pack_a ? round_up(plan.block_m * slice + vector_bytes(plan.isa), 64) : 0;
-  plan.packed_b_bytes = round_up((plan.pack_b ? plan.block_n : tile.cols) * slice, 64);
+  // Columns that do not fill the tile are packed all the same, except where they are summed in the result itself.
+  const std::int64_t packed_cols = plan.pack_b ? plan.block_n : plan.in_place && !is_complex(p.dtype) ? 0 : tile.cols;
+  plan.packed_b_bytes = round_up(packed_cols * slice, 64);
   const std::int64_t sums = round_up(plan.tile_m * plan.block_n * sum, 64);
   if (plan.splits > 1) {
     plan.partial_bytes = sums;

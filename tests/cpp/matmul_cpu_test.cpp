@@ -153,8 +153,8 @@ TEST_P(MatmulCpu, PackedOperands) {
   }
 }
 
-// Products of a few rows or columns by a matrix, which is read in the order in which it lies; beyond 8 MB also for
-// several rows of a row-major one.
+// Products of a few rows or columns by a matrix, which is read in the order in which it lies: of up to 16 by
+// contiguous columns, where k is 256 or more; of up to 3 otherwise; beyond 8 MB also by a row-major one.
 TEST_P(MatmulCpu, VectorProducts) {
   for (const Layout layout : {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced, Layout::kReversed}) {
     for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 133, 77},
@@ -163,6 +163,10 @@ TEST_P(MatmulCpu, VectorProducts) {
                                   {133, 1, 77},
                                   {70, 2, 150},
                                   {1, 2100, 9},
+                                  {7, 9, 257},
+                                  {16, 70, 300},
+                                  {70, 16, 300},
+                                  {40, 5, 511},
                                   {2, 2100, 1010}}) {
       if (m == 2 && n == 2100 && (layout != Layout::kRowMajor || dtype() != DType::kFloat32)) continue;
       MatmulCase spec{dtype(), m, n, k};

@@ -1,10 +1,14 @@
 // The public C++ interface (ops/pmpp.h) with real tensors: what a LibTorch program sees. Every test runs on the CPU
 // and, where there is one, on a GPU.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <string>
@@ -68,6 +72,42 @@ TEST_P(Ops, MatmulReadsAnyStrides) {
       EXPECT_TRUE(at::equal(actual, at::mm(a, b))) << algorithm << " " << a.strides() << " " << b.strides();
       EXPECT_TRUE(actual.is_contiguous());
     }
+  }
+}
+
+// A call inside a parallel region starts no threads of its own: its plan is made for one, its result has the same bits.
+TEST(CpuThreads, CallsWithinAParallelRegionStaySerial) {
+#ifndef _OPENMP
+  GTEST_SKIP() << "compiled without OpenMP";
+#endif
+  const int threads = at::get_num_threads();
+  at::set_num_threads(2);
+  const Tensor a = at::randn({512, 300}), b = at::randn({300, 400});
+  const auto plan_op = c10::Dispatcher::singleton().findSchemaOrThrow("pmpp::_tiled_matmul_plan", "");
+  const auto plan_of = [&] {
+    return plan_op.typed<std::string(const Tensor&, const Tensor&, c10::string_view)>().call(a, b, "blocked");
+  };
+  EXPECT_NE(plan_of().find("tasks 2"), std::string::npos) << plan_of();
+
+  std::array<std::string, 2> plans;
+  std::array<Tensor, 2> products, transposes;
+  std::array<bool, 2> inside = {false, false};
+  at::parallel_for(0, 2, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      inside[i] = at::in_parallel_region();
+      plans[i] = plan_of();
+      products[i] = pmpp::tiled_matmul(a, b);
+      transposes[i] = pmpp::padded_transpose(a);
+    }
+  });
+  at::set_num_threads(1);
+  const Tensor product = pmpp::tiled_matmul(a, b);
+  at::set_num_threads(threads);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(inside[i]);
+    EXPECT_NE(plans[i].find("tasks 1"), std::string::npos) << plans[i];
+    EXPECT_TRUE(at::equal(products[i], product));
+    EXPECT_TRUE(at::equal(transposes[i], a.t()));
   }
 }
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <limits>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -17,19 +18,22 @@ using transposition::Algorithm;
 using transposition::Plan;
 using transposition::Problem;
 
-// An algorithm, for blocked on one instruction set.
+// An algorithm, for blocked on one instruction set, through the caches or past them.
 struct Kernel {
   Algorithm algorithm;
   CpuIsa isa;
+  bool streamed = false;
 };
 
-constexpr Kernel kKernels[] = {{Algorithm::kNaive, CpuIsa::kPortable},
-                               {Algorithm::kBlocked, CpuIsa::kPortable},
-                               {Algorithm::kBlocked, CpuIsa::kAvx2},
-                               {Algorithm::kBlocked, CpuIsa::kAvx512}};
+constexpr Kernel kKernels[] = {
+    {Algorithm::kNaive, CpuIsa::kPortable},         {Algorithm::kBlocked, CpuIsa::kPortable},
+    {Algorithm::kBlocked, CpuIsa::kAvx2},           {Algorithm::kBlocked, CpuIsa::kAvx512},
+    {Algorithm::kBlocked, CpuIsa::kPortable, true}, {Algorithm::kBlocked, CpuIsa::kAvx2, true},
+    {Algorithm::kBlocked, CpuIsa::kAvx512, true}};
 
 Plan plan_for(const Problem& problem, const Kernel& kernel) {
-  const auto plan = transposition::select(problem, cpu_facts(2, kernel.isa), kernel.algorithm);
+  const std::int64_t from = kernel.streamed ? 0 : std::numeric_limits<std::int64_t>::max();
+  const auto plan = transposition::select(problem, cpu_facts(2, kernel.isa, from), kernel.algorithm);
   EXPECT_TRUE(plan) << to_string(problem);
   return plan.value_or(Plan{});
 }
@@ -57,10 +61,28 @@ INSTANTIATE_TEST_SUITE_P(All, TransposeCpu,
                            std::string name = transposition::algorithm_name(kernel.algorithm);
                            if (kernel.algorithm != Algorithm::kNaive)
                              name += std::string("_") + cpu_isa_name(kernel.isa);
+                           if (kernel.streamed) name += "_streamed";
                            return name + "_" + std::to_string(std::get<1>(info.param)) + "_bytes";
                          });
 
 TEST_P(TransposeCpu, MovesEveryElementAndNothingElse) { check_transposes(execute(), size(), {8, 16, 32, 64, 256}); }
+
+// Results past the caches from the size on that the device says, in tiles alone.
+TEST(TransposeCpuPlan, StreamsLargeResults) {
+  TransposeData data(TransposeCase{4, 300, 200});
+  const Problem problem = data.problem();
+  const auto streams = [](const Problem& p, std::int64_t from) {
+    return transposition::select(p, cpu_facts(1, CpuIsa::kPortable, from), Algorithm::kBlocked)->is_streamed;
+  };
+  EXPECT_TRUE(streams(problem, 300 * 200 * 4));
+  EXPECT_FALSE(streams(problem, 300 * 200 * 4 + 1));
+  Problem narrow = problem;
+  narrow.n = 3;
+  EXPECT_FALSE(streams(narrow, 0));
+  Problem odd = problem;
+  odd.out = static_cast<std::uint8_t*>(odd.out) + 1;
+  EXPECT_FALSE(streams(odd, 0));
+}
 
 // Every remainder of a tile, at every position within a cache line, with rows of whole lines and of others.
 TEST_P(TransposeCpu, TilesAnywhere) {

@@ -156,10 +156,10 @@ def test_cuda_case_list_serves_every_goal_of_16_bit_products():
 
 def test_cpu_case_list_leaves_out_what_is_for_the_goals():
     listed = [case for case in cases.all_cases("cpu") if case.op == "padded_transpose"]
-    assert len(listed) == 159
+    assert len(listed) == 189
     assert {case.mode for case in listed} == {"call"}
     assert {case.offset for case in listed} == {0}
-    plain = [(c.element_size, c.group, (c.m, c.n)) for c in listed if c.group not in ("ladder", "layout")]
+    plain = [(c.element_size, c.group, (c.m, c.n)) for c in listed if c.group not in ("ladder", "layout", "small")]
     expected = [
         (size, group, shape)
         for size in cases.TRANSPOSE_DTYPES
@@ -168,6 +168,25 @@ def test_cpu_case_list_leaves_out_what_is_for_the_goals():
     ]
     assert sorted(plain) == sorted(expected)
     assert {case.algorithm for case in listed} == {"auto", "naive", "blocked"}
+
+
+def test_cpu_case_list_serves_every_goal():
+    listed = cases.all_cases("cpu")
+    assert len(set(listed)) == len(listed)
+    records = []
+    for case in listed:
+        record = run.key_record(case, torch.device("cpu")) | {"ours_us": 100.0, "ratio": 1.0}
+        records.append(record | ({"copy_fraction": 1.0} if case.op == "padded_transpose" else {}))
+    written = results.Results(ROOT / "none.json", HEADER | {"gpu": None}, records)
+    for goal in report._cpu_goals(written):
+        found = [record for record in records if goal.belongs(record)]
+        assert len([record for record in found if goal.figure(record)]) >= 6, goal.cases
+        if goal.unit == report._FASTER:
+            assert all(goal.figure(record) for record in found), goal.cases
+    # A 16-bit product is compared with the same product in float32.
+    products = {(c.dtype, c.m, c.n, c.k, c.layout) for c in listed if c.op == "tiled_matmul" and c.algorithm == "auto"}
+    for dtype in ("float32", *cases.HALF_DTYPES):
+        assert {(dtype, *shape, layout) for shape in cases.CPU_HALF for layout in cases.MATMUL_LAYOUTS} <= products
 
 
 def test_case_list_has_the_ladder():
@@ -422,6 +441,26 @@ def test_small_run_end_to_end_resumes_and_loses_nothing(tmp_path, capsys, monkey
     monkeypatch.setattr(run.Bench, "measure", lambda self, case: pytest.fail("measured again"))
     assert small_run(path, "--dtype", "float32,bfloat16") == 0
     assert f"0 cases to measure, about 0 min ({len(written.records)} are in" in capsys.readouterr().out
+
+
+def test_run_measures_with_each_number_of_threads(tmp_path, capsys):
+    path = tmp_path / "cpu.json"
+    before = torch.get_num_threads()
+    assert small_run(path, "--dtype", "float32", "--op", "padded_transpose", "--threads", "2,1") == 0
+    assert torch.get_num_threads() == before
+    written = results.Results.read(path)
+    assert [record["threads"] for record in written.records] == [2, 2, 1, 1]
+    assert len(written.keys()) == 4
+    assert small_run(path, "--dtype", "float32", "--op", "padded_transpose", "--threads", "1,2,3") == 0
+    assert "2 cases to measure, about 0 min (4 are in" in capsys.readouterr().out
+    assert [record["threads"] for record in results.Results.read(path).records] == [2, 2, 1, 1, 3, 3]
+
+
+@pytest.mark.parametrize("text", ["0", "1,", "two", "-1", "1.5", ""])
+def test_numbers_of_threads_are_checked(text, capsys):
+    with pytest.raises(SystemExit):
+        run.main(["--device", "cpu", "--threads", text])
+    assert "expected numbers from 1 on, such as 1,2" in capsys.readouterr().err
 
 
 def test_run_makes_the_table_and_does_without_matplotlib(tmp_path, capsys, monkeypatch):
@@ -747,6 +786,75 @@ def test_goals_of_products_are_computed_from_the_records():
     }
     on_cpu = results.Results(ROOT / "none.json", HEADER | {"gpu": None, "cpu": "some"}, written.records)
     assert report.matmul_goals(on_cpu) == []
+
+
+def test_goals_of_a_cpu_are_judged_with_each_number_of_threads():
+    def product(m, n, k, dtype, threads, ratio, ours=100.0, **changes):
+        fields = {"device": "cpu", "threads": threads, "ours_us": ours, "ratio": ratio, "roof_us": None}
+        return make_record(m=m, n=n, k=k, dtype=dtype, **fields | {"roof_fraction": None} | changes)
+
+    records = [
+        product(512, 512, 512, "float32", 1, 1.1, ours=90.0),
+        product(1000, 1000, 1000, "float32", 1, 0.8, layout="NT"),
+        product(512, 512, 512, "float32", 2, 1.3),
+        product(8, 8, 8, "float32", 1, 0.5),
+        product(16, 4096, 4096, "float32", 1, 2.0),
+        product(512, 512, 512, "bfloat16", 1, 60.0, ours=100.0),
+        product(512, 512, 512, "bfloat16", 1, 10.0, layout="NT"),  # no float32 beside it
+        product(512, 512, 512, "float32", 1, 0.01, algorithm="naive"),
+        measured_transpose(4096, 4096, "float32", fraction=0.9, ratio=3.5, device="cpu", threads=1),
+        measured_transpose(64, 64, "uint8", fraction=0.1, ratio=0.99, device="cpu", threads=2),
+    ]
+    lines = report.cpu_goals(results.Results(ROOT / "none.json", HEADER | {"gpu": None, "cpu": "some"}, records))
+    at = [lines.index("With 1 thread:"), lines.index("With 2 threads:")]
+    tables = []
+    for part in (lines[at[0] : at[1]], lines[at[1] :]):
+        rows = [line.strip("| ").split(" | ") for line in part if line.startswith("| ")][2:]
+        tables.append({(row[0], row[1]): row[2:] for row in rows})
+    faster, own = "times PyTorch's speed", "part of our float32 speed"
+    mean = f"{(1.1 * 0.8) ** 0.5:.4g}"
+    assert tables[0] == {
+        ("float32, sides from 511 to 2048", faster): [
+            *("**not met** (mean, worst)", "1000 x 1000 x 1000 float32 NT", "2", mean, ">= 1", "0.8", ">= 0.85"),
+        ],
+        ("float32, sides up to 256, or m or n up to 16", faster): [
+            *("met", "8 x 8 x 8 float32", "2", "1", ">= 1", "0.5", "-"),
+        ],
+        ("16-bit floats, sides from 256", faster): [
+            *("**not met** (mean)", "512 x 512 x 512 bfloat16 NT", "2", f"{600**0.5:.4g}", ">= 50", "10", "-"),
+        ],
+        ("16-bit floats, sides from 256", own): [
+            *("met", "512 x 512 x 512 bfloat16", "1", "0.9", ">= 0.8", "0.9", "-"),
+        ],
+        ("transposes from 1 MiB", faster): ["met", "4096 x 4096 float32", "1", "3.5", ">= 3", "3.5", "-"],
+        ("transposes from 32 MiB", "part of a copy's speed"): [
+            *("met", "4096 x 4096 float32", "1", "0.9", ">= 0.8", "0.9", "-"),
+        ],
+    }
+    assert tables[1] == {
+        ("float32, sides from 511 to 2048", faster): [
+            *("met", "512 x 512 x 512 float32", "1", "1.3", ">= 1", "1.3", ">= 0.85"),
+        ],
+        ("transposes below 1 MiB", faster): [
+            *("**not met** (worst)", "64 x 64 uint8", "1", "0.99", "-", "0.99", ">= 1"),
+        ],
+    }
+    assert report.cpu_goals(results.Results(ROOT / "none.json", dict(HEADER), records)) == []
+
+
+def test_tables_of_a_cpu_show_the_most_threads_and_the_page_every_record(tmp_path):
+    records = [
+        make_record(device="cpu", threads=threads, m=1024, n=1024, k=1024, ours_us=ours)
+        for threads, ours in ((1, 1234.0), (2, 777.0))
+    ]
+    written = results.Results(tmp_path / "cpu.json", HEADER | {"gpu": None, "cpu": "some", "simd": "AVX2"}, records)
+    readme = report.readme_section([written], None, "folder")
+    assert "777" in readme
+    assert "1,234" not in readme
+    page = report.document(written, None)
+    assert "| 2 | 777 |" in page
+    assert "| 1 | 1,234 |" in page
+    assert "1 and 2 thread(s); tables and plots without a number of threads: 2" in page
 
 
 def test_products_over_k_have_a_plot_of_their_own(tmp_path):

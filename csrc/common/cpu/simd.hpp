@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #if defined(__x86_64__)
@@ -74,6 +75,87 @@ PMPP_INLINE To bit_cast(From value) {
   To result;
   std::memcpy(&result, &value, sizeof(To));
   return result;
+}
+
+// The first elements of a register, of 4 or 8 bytes each: what lies behind them in memory is neither read nor written,
+// and reads as zero.
+template <class E>
+class Part {
+ public:
+#if defined(__AVX512F__)
+  PMPP_INLINE explicit Part(int count) : mask_(static_cast<Mask>((1u << count) - 1)) {}
+#elif defined(__AVX2__)
+  PMPP_INLINE explicit Part(int count) {
+    Vector<Word> index;
+    for (int i = 0; i < kVectorBytes / static_cast<int>(sizeof(E)); ++i) index[i] = i;
+    mask_ = bit_cast<__m256i>(index < static_cast<Word>(count));
+  }
+#else
+  PMPP_INLINE explicit Part(int count) : count_(count) {}
+#endif
+
+  PMPP_INLINE Vector<E> load(const void* address) const {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(E) == 4) return bit_cast<Vector<E>>(_mm512_maskz_loadu_epi32(mask_, address));
+    if constexpr (sizeof(E) == 8) return bit_cast<Vector<E>>(_mm512_maskz_loadu_epi64(mask_, address));
+#elif defined(__AVX2__)
+    if constexpr (sizeof(E) == 4) {
+      return bit_cast<Vector<E>>(_mm256_maskload_epi32(static_cast<const int*>(address), mask_));
+    } else {
+      return bit_cast<Vector<E>>(_mm256_maskload_epi64(static_cast<const long long*>(address), mask_));
+    }
+#else
+    Vector<E> value = {};
+    std::memcpy(&value, address, static_cast<std::size_t>(count_) * sizeof(E));
+    return value;
+#endif
+  }
+
+  PMPP_INLINE void store(void* address, Vector<E> value) const {
+#if defined(__AVX512F__)
+    const auto bits = bit_cast<__m512i>(value);
+    if constexpr (sizeof(E) == 4) _mm512_mask_storeu_epi32(address, mask_, bits);
+    if constexpr (sizeof(E) == 8) _mm512_mask_storeu_epi64(address, mask_, bits);
+#elif defined(__AVX2__)
+    const auto bits = bit_cast<__m256i>(value);
+    if constexpr (sizeof(E) == 4) _mm256_maskstore_epi32(static_cast<int*>(address), mask_, bits);
+    if constexpr (sizeof(E) == 8) _mm256_maskstore_epi64(static_cast<long long*>(address), mask_, bits);
+#else
+    std::memcpy(address, &value, static_cast<std::size_t>(count_) * sizeof(E));
+#endif
+  }
+
+ private:
+  static_assert(sizeof(E) == 4 || sizeof(E) == 8);
+#if defined(__AVX512F__)
+  using Mask = std::conditional_t<sizeof(E) == 4, __mmask16, __mmask8>;
+  Mask mask_;
+#elif defined(__AVX2__)
+  using Word = std::conditional_t<sizeof(E) == 4, std::int32_t, std::int64_t>;
+  __m256i mask_;
+#else
+  int count_;
+#endif
+};
+
+// A register past the caches, to an address on a boundary of one. Such stores are ordered by finish_streaming() alone.
+PMPP_INLINE void stream_vector(void* address, Vector<std::uint8_t> value) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(static_cast<__m512i*>(address), bit_cast<__m512i>(value));
+#elif defined(__AVX2__)
+  _mm256_stream_si256(static_cast<__m256i*>(address), bit_cast<__m256i>(value));
+#elif defined(__SSE2__)
+  _mm_stream_si128(static_cast<__m128i*>(address), bit_cast<__m128i>(value));
+#else
+  store_vector(address, value);
+#endif
+}
+
+// Before another thread may read what was streamed.
+PMPP_INLINE void finish_streaming() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
 }
 
 using Lane = Vector<std::uint8_t, 16>;

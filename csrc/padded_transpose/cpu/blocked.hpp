@@ -1,8 +1,7 @@
 // blocked on the CPU. A tile of source rows is copied into a buffer of the first-level cache, whose pitch keeps its
 // rows in different sets whatever the pitch of the matrix is; squares of 16-byte lanes are transposed in registers and
-// whole cache lines of the destination written. Not past the caches, not even where a result does not stay there: on an
-// EPYC 7003, one thread, 4096 x 8192 elements into memory in use, that moved 7.6, 6.6 and 11.3 GB/s for elements of 4,
-// 8 and 16 bytes, against 11.0, 10.2 and 11.4 without. Included once for each instruction set.
+// whole cache lines of the destination written, of large results past the caches where that is faster (cpu_isa.cpp).
+// Included once for each instruction set.
 #pragma once
 
 #include "csrc/common/cpu/simd.hpp"
@@ -52,20 +51,16 @@ class Tile {
 
   // Source rows [i, i + rows) and columns [j, j + cols), both with unit stride along their rows.
   PMPP_INLINE void move(const E* in, std::int64_t in_row, E* out, std::int64_t out_row, int rows, int cols) {
-    if (cols == kCols) {
-      for (int i = 0; i < rows; ++i) copy_bytes(buffer_[i], in + i * in_row, kCpuTileBytes);
-    } else {
-      for (int i = 0; i < rows; ++i) copy_bytes(buffer_[i], in + i * in_row, cols * kSize);
-    }
+    read(in, in_row, rows, cols);
     for (int j = 0; j < cols; j += kPerLane) {
       const int count = cols - j < kPerLane ? cols - j : kPerLane;
       for (int i = 0; i < rows; i += kPerLine) {
         E* const target = out + j * out_row + i;
         if (rows - i >= kPerLine && count == kPerLane) {
-          weave_line(i, j, target, out_row);
+          weave_line(i, j, target, out_row * kSize);
         } else {
           E line[kPerLane * kPerLine];
-          weave_line(i, j, line, kPerLine);
+          weave_line(i, j, line, kCpuLineBytes);
           const int bytes = (rows - i < kPerLine ? rows - i : kPerLine) * kSize;
           for (int c = 0; c < count; ++c) copy_bytes(target + c * out_row, line + c * kPerLine, bytes);
         }
@@ -73,12 +68,27 @@ class Tile {
     }
   }
 
- private:
+ protected:
   static constexpr int kPerLane = 16 / kSize;
   static constexpr int kPerLine = kCpuLineBytes / kSize;
 
-  // One cache line of each of kPerLane destination rows.
-  PMPP_INLINE void weave_line(int i, int j, E* out, std::int64_t out_row) const {
+  PMPP_INLINE void read(const E* in, std::int64_t in_row, int rows, int cols) {
+    if (cols == kCols) {
+      for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 16
+        for (int at = 0; at < kCpuTileBytes; at += kVectorBytes) {
+          const auto* const source = reinterpret_cast<const std::uint8_t*>(in + i * in_row);
+          store_vector(buffer_[i] + at, load_vector<Vector<std::uint8_t>>(source + at));
+        }
+      }
+    } else {
+      for (int i = 0; i < rows; ++i) copy_bytes(buffer_[i], in + i * in_row, cols * kSize);
+    }
+  }
+
+  // One cache line of each of kPerLane destination rows, `pitch` bytes apart.
+  template <bool kStreamed = false>
+  PMPP_INLINE void weave_line(int i, int j, void* out, std::int64_t pitch) const {
     using Word = typename WordOf<E>::type;
 #pragma GCC unroll 4
     for (int part = 0; part < kCpuLineBytes / kVectorBytes; ++part) {
@@ -95,13 +105,98 @@ class Tile {
       if constexpr (kPerLane > 1) transpose_lanes<Word>(rows);
 #pragma GCC unroll 16
       for (int r = 0; r < kPerLane; ++r) {
-        store_vector(reinterpret_cast<std::uint8_t*>(out + r * out_row) + part * kVectorBytes, rows[r]);
+        auto* const target = static_cast<std::uint8_t*>(out) + r * pitch + part * kVectorBytes;
+        if constexpr (kStreamed) {
+          stream_vector(target, bit_cast<Vector<std::uint8_t>>(rows[r]));
+        } else {
+          store_vector(target, rows[r]);
+        }
       }
     }
   }
 
+ private:
   // A pitch of an odd number of lanes keeps rows out of each other's cache sets.
   alignas(64) std::uint8_t buffer_[kRows][kCpuTileBytes + 16] = {};
+};
+
+// Tiles below each other, written past the caches. Destination rows begin anywhere within a cache line, so that a tile
+// is transposed into lines of its own first; what does not fill a line waits for the next tile.
+template <class E>
+class StreamedTile : private Tile<E> {
+ public:
+  using Tile<E>::kSize;
+  using Tile<E>::kRows;
+  using Tile<E>::kCols;
+
+  // As Tile::move(). The first tile of the range starts its rows, the last one ends them; `next` is the source of the
+  // tile after this one, or null.
+  PMPP_INLINE void move(const E* in, std::int64_t in_row, E* out, std::int64_t out_row, int rows, int cols,
+                        const E* next) {
+    const bool is_first = !carries_;
+    carries_ = next != nullptr;
+    this->read(in, in_row, rows, cols);
+    // Lines are written at once: halves of them, a register each, would leave for memory one by one.
+    const bool in_place = kVectorBytes == kCpuLineBytes && rows == kRows && cols == kCols && offset_in_line(out) == 0 &&
+                          out_row % kPerLine == 0;
+    for (int j = 0; j < cols; j += kPerLane) {
+      // The next tile is on its way while this one is written.
+      if (next != nullptr) ask_for(next, in_row, j * kRows / cols, (j + kPerLane) * kRows / cols);
+      for (int i = 0; i < rows; i += kPerLine) {
+        if (in_place) {
+          this->template weave_line<true>(i, j, out + j * out_row + i, out_row * kSize);
+        } else {
+          this->weave_line(i, j, lines_[j] + kCpuLineBytes + i * kSize, sizeof(lines_[0]));
+        }
+      }
+    }
+    if (in_place) return;
+    for (int c = 0; c < cols; ++c) write(reinterpret_cast<std::uint8_t*>(out + c * out_row), c, rows, is_first);
+  }
+
+ private:
+  using Tile<E>::kPerLane;
+  using Tile<E>::kPerLine;
+  static_assert(kRows % kPerLine == 0 && kCols % kPerLane == 0);
+
+  static PMPP_INLINE int offset_in_line(const void* address) {
+    return static_cast<int>(reinterpret_cast<std::uintptr_t>(address) % kCpuLineBytes);
+  }
+
+  static PMPP_INLINE void ask_for(const E* next, std::int64_t in_row, int begin, int end) {
+    for (int i = begin; i < end && i < kRows; ++i) {
+      for (int at = 0; at < kCpuTileBytes; at += kCpuLineBytes) {
+        __builtin_prefetch(reinterpret_cast<const std::uint8_t*>(next + i * in_row) + at, 0, 2);
+      }
+    }
+  }
+
+  // The line of staged row c that `out` lies in begins as many bytes before kCpuLineBytes as it begins before `out`.
+  PMPP_INLINE void write(std::uint8_t* out, int c, int rows, bool is_first) {
+    std::uint8_t* const line = lines_[c];
+    const int before = offset_in_line(out);
+    const int end = kCpuLineBytes + rows * kSize;
+    int at = kCpuLineBytes - before;
+    if (is_first && before != 0) {
+      at += kCpuLineBytes;
+      copy_bytes(out, line + kCpuLineBytes, (at < end ? at : end) - kCpuLineBytes);
+    }
+    for (; at + kCpuLineBytes <= end; at += kCpuLineBytes) {
+#pragma GCC unroll 4
+      for (int part = 0; part < kCpuLineBytes; part += kVectorBytes) {
+        stream_vector(out + (at - kCpuLineBytes) + part, load_vector<Vector<std::uint8_t>>(line + at + part));
+      }
+    }
+    if (!carries_) {
+      if (at < end) copy_bytes(out + (at - kCpuLineBytes), line + at, end - at);
+    } else if (before != 0) {
+      copy_bytes(line, line + end - kCpuLineBytes, kCpuLineBytes);
+    }
+  }
+
+  // In front of each row a line's room for what the tile before left. The pitch as in Tile.
+  alignas(64) std::uint8_t lines_[kCols][kCpuLineBytes + kRows * kSize + 16] = {};
+  bool carries_ = false;
 };
 
 // Elements of one piece, along the longer side. Strides come by value: a store of single bytes might change them
@@ -152,6 +247,22 @@ PMPP_INLINE void move_strided(const Arguments<E>& p, const TaskRange& range, con
 }
 
 template <class E>
+PMPP_INLINE void run_streamed(const Arguments<E>& p, const TaskRange& range, const E* in, E* out) {
+  constexpr int kRows = Tile<E>::kRows, kCols = Tile<E>::kCols;
+  StreamedTile<E> tile;
+  for (std::int64_t j = range.j; j < range.j_end; j += kCols) {
+    const auto cols = static_cast<int>(smaller(kCols, range.j_end - j));
+    for (std::int64_t i = range.i; i < range.i_end; i += kRows) {
+      const auto rows = static_cast<int>(smaller(kRows, range.i_end - i));
+      const E* const source = in + i * p.in_row + j;
+      tile.move(source, p.in_row, out + j * p.out_row + i, p.out_row, rows, cols,
+                i + kRows < range.i_end ? source + kRows * p.in_row : nullptr);
+    }
+  }
+  finish_streaming();
+}
+
+template <class E>
 void run_task(const Plan& plan, const Arguments<E>& p, const TaskRange& range) {
   const E* const in = p.in + range.batch * p.in_batch;
   E* const out = p.out + range.batch * p.out_batch;
@@ -165,6 +276,7 @@ void run_task(const Plan& plan, const Arguments<E>& p, const TaskRange& range) {
     case transposition::Method::kCpuNarrow:
       return move_narrow(p, range, in, out);
     case transposition::Method::kCpuTiles: {
+      if (plan.is_streamed) return run_streamed(p, range, in, out);
       Tile<E> tile;
       for (std::int64_t j = range.j; j < range.j_end; j += Tile<E>::kCols) {
         const auto cols = static_cast<int>(smaller(Tile<E>::kCols, range.j_end - j));

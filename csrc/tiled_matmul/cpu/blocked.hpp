@@ -82,16 +82,20 @@ PMPP_INLINE Vector<R> join_parts(Vector<R> re, Vector<R> im, std::index_sequence
 }
 
 template <class T>
-PMPP_INLINE void join_row(const NumberOf<T>* tile, std::int64_t pitch, T* row, int count) {
+PMPP_INLINE void join_row(const NumberOf<T>* tile, std::int64_t pitch, T* row, int count, bool accumulate = false) {
   using R = NumberOf<T>;
   constexpr int kPerVector = kVectorBytes / sizeof(T);
   constexpr auto kIndices = std::make_index_sequence<kVectorBytes / sizeof(R)>();
   int j = 0;
   for (; j + kPerVector <= count; j += kPerVector) {
     const auto re = load_vector<Vector<R>>(tile + 2 * j), im = load_vector<Vector<R>>(tile + pitch + 2 * j);
-    store_vector(row + j, join_parts<R>(re, im, kIndices));
+    const Vector<R> sums = join_parts<R>(re, im, kIndices);
+    store_vector(row + j, accumulate ? load_vector<Vector<R>>(row + j) + sums : sums);
   }
-  for (; j < count; ++j) store(row + j, sum_at<T>(tile, pitch, 0, j));
+  for (; j < count; ++j) {
+    const T sum = sum_at<T>(tile, pitch, 0, j);
+    store(row + j, accumulate ? add(load(row + j), sum) : sum);
+  }
 }
 
 template <class T>
@@ -149,14 +153,16 @@ class Task {
         pack_b(col, col_end, k);
         for (std::int64_t row = range_.row; row < range_.row_end; row += plan_.block_m) {
           const std::int64_t row_end = smaller(row + plan_.block_m, range_.row_end);
+          // Tiles of equal height: a few rows left over would wait for each other's sums.
+          const std::int64_t tiles = (row_end - row + kTileRows<T> - 1) / kTileRows<T>;
+          tile_rows_ = static_cast<int>((row_end - row + tiles - 1) / tiles);
           pack_a(row, row_end, k);
           for (std::int64_t j = col; j < col_end; j += kTileCols<T>) {
             const int cols = static_cast<int>(smaller(kTileCols<T>, col_end - j));
             set_b(j, j - col, cols, k);
-            for (std::int64_t i = row; i < row_end; i += kTileRows<T>) {
-              const int rows = static_cast<int>(smaller(kTileRows<T>, row_end - i));
-              panels_.a = a_ + (i - row) / kTileRows<T> * a_tile_;
-              tile(i, j, j - col, rows, cols);
+            panels_.a = a_;
+            for (std::int64_t i = row; i < row_end; i += tile_rows_, panels_.a += a_tile_) {
+              tile(i, j, j - col, static_cast<int>(smaller(tile_rows_, row_end - i)), cols);
             }
           }
         }
@@ -166,6 +172,8 @@ class Task {
 
  private:
   static constexpr int kPart = kParts<T>;
+  // Sums in the result itself may be of a part of a register, which is read and written with a mask.
+  static constexpr bool kMasks = !kIsComplex<T> && sizeof(T) == sizeof(Number);
 
   // A group of columns of b at a time, whose sums the first-level cache holds.
   void run_vectors() {
@@ -186,7 +194,7 @@ class Task {
       Number* const sums = split_ ? sums_ + (col - range_.col) : packed_b_;
       const std::int64_t pitch = plan_.block_n;
       if (p_.b_row == 1) {
-        for (int i = 0; i < rows; ++i) dot_row(x + i * x_pitch, b, p_.b_col, depth, cols, sums + i * pitch);
+        dot_rows(x, x_pitch, rows, b, p_.b_col, depth, cols, sums, pitch);
       } else {
         weigh_rows(x, x_pitch, rows, b, p_.b_row, depth, cols, sums, pitch);
       }
@@ -203,6 +211,8 @@ class Task {
 
   PMPP_INLINE void pack_b(std::int64_t col, std::int64_t col_end, std::int64_t k) {
     const std::int64_t width = col_end - col;
+    if (!plan_.pack_b && plan_.in_place && kMasks) return;
+    // Where b is not packed, columns that do not fill the tile's registers are.
     const std::int64_t whole = plan_.pack_b ? 0 : width / kTileCols<T> * kTileCols<T>;
     const Source<T> source{p_.b + range_.batch * p_.b_batch + k * p_.b_row + (col + whole) * p_.b_col, p_.b_col,
                            p_.b_row, static_cast<int>(width - whole), depth_};
@@ -224,17 +234,17 @@ class Task {
       panels_.a_row = pitch * kPart;
       panels_.a_step = kPart;
     } else {
-      pack_columns<T, kTileRows<T>>(source, packed_a_);
+      pack_columns(source, tile_rows_, packed_a_);
       a_ = packed_a_;
       panels_.a_row = kPart;
-      panels_.a_step = kTileRows<T> * kPart;
+      panels_.a_step = tile_rows_ * kPart;
     }
     // From one tile of rows to the next.
-    a_tile_ = plan_.pack_a && p_.a_col != 1 ? panels_.depth * kTileRows<T> * kPart : panels_.a_row * kTileRows<T>;
+    a_tile_ = plan_.pack_a && p_.a_col != 1 ? panels_.depth * tile_rows_ * kPart : panels_.a_row * tile_rows_;
   }
 
   PMPP_INLINE void set_b(std::int64_t col, std::int64_t offset, int cols, std::int64_t k) {
-    if (!plan_.pack_b && cols == kTileCols<T>) {
+    if (!plan_.pack_b && (cols == kTileCols<T> || (plan_.in_place && kMasks))) {
       panels_.b = reinterpret_cast<const Number*>(p_.b + range_.batch * p_.b_batch + k * p_.b_row + col);
       panels_.b_step = p_.b_row * kPart;
     } else {
@@ -244,26 +254,43 @@ class Task {
   }
 
   PMPP_INLINE void multiply(int rows, Number* target, std::int64_t pitch, bool accumulate) {
-    micro_kernel_rows<Sums, kIsComplex<T>, kTileRows<T> * kPart>(rows * kPart, panels_, target, pitch, accumulate);
+    using Whole = WholeRegisters<typename Sums::Register>;
+    micro_kernel_rows<Sums, kIsComplex<T>, kTileRows<T> * kPart, Sums::kVectors>(rows * kPart, panels_, target, pitch,
+                                                                                 accumulate, Whole());
+  }
+
+  // Columns of the result that do not fill the tile's registers: one register after the other, the last in part.
+  PMPP_INLINE void multiply_part(int rows, int cols, Number* target, std::int64_t pitch, bool accumulate) {
+    constexpr int kWidth = kVectorBytes / sizeof(Number);
+    Panels<Sums, false> panels = panels_;
+    for (int j = 0; j < cols; j += kWidth, panels.b += kWidth) {
+      const Part<Number> part(cols - j < kWidth ? cols - j : kWidth);
+      micro_kernel_rows<Sums, false, kTileRows<T>, 1>(rows, panels, target + j, pitch, accumulate, part);
+    }
   }
 
   PMPP_INLINE void tile(std::int64_t row, std::int64_t col, std::int64_t offset, int rows, int cols) {
     T* const d = p_.d + range_.batch * p_.d_batch + row * p_.d_row + col;
-    if (plan_.in_place && cols == kTileCols<T>) {
-      return multiply(rows, reinterpret_cast<Number*>(d), p_.d_row, !first_);
+    if constexpr (kMasks) {
+      if (plan_.in_place) {
+        auto* const target = reinterpret_cast<Number*>(d);
+        if (cols < kTileCols<T>) return multiply_part(rows, cols, target, p_.d_row, !first_);
+        return multiply(rows, target, p_.d_row, !first_);
+      }
     }
     constexpr std::int64_t kPitch = kTileCols<T> * kPart;
     alignas(64) Number small[kTileRows<T> * kPart * kPitch];
-    if (plan_.in_place) {
-      multiply(rows, small, kPitch, false);
-      for (int i = 0; i < rows; ++i) {
-        for (int j = 0; j < cols; ++j) {
-          auto* const target = reinterpret_cast<Number*>(d + i * p_.d_row + j);
-          const Number sum = small[i * kPitch + j];
-          store(target, first_ ? sum : load(target) + sum);
+    if constexpr (kIsComplex<T>) {
+      if (plan_.in_place) {
+        // On their way while the sums are formed.
+        for (int i = 0; i < rows; ++i) {
+          __builtin_prefetch(d + i * p_.d_row, 1);
+          __builtin_prefetch(d + i * p_.d_row + cols - 1, 1);
         }
+        multiply(rows, small, kPitch, false);
+        for (int i = 0; i < rows; ++i) join_row(small + 2 * i * kPitch, kPitch, d + i * p_.d_row, cols, !first_);
+        return;
       }
-      return;
     }
     if (first_ && last_ && !split_) {
       multiply(rows, small, kPitch, false);
@@ -282,6 +309,7 @@ class Task {
   const Number* a_ = nullptr;
   Panels<Sums, kIsComplex<T>> panels_ = {};
   std::int64_t depth_ = 0, a_tile_ = 0;
+  int tile_rows_ = kTileRows<T>;
   bool first_ = true, last_ = true, split_;
 };
 

@@ -94,12 +94,25 @@ struct Panels {
   PMPP_INLINE const Number* a_at(int row) const { return kComplex ? a + row / 2 * a_row + row % 2 : a + row * a_row; }
 };
 
-// c = a * b, or c += a * b: kRows rows of kVectors registers.
-template <class S, bool kComplex, int kRows>
-void micro_kernel(const Panels<S, kComplex>& panels, typename S::Number* c, std::int64_t c_row, bool accumulate) {
+// Registers of b and of c, whole ones.
+template <class Register>
+struct WholeRegisters {
+  PMPP_INLINE Register load(const void* address) const { return load_vector<Register>(address); }
+  PMPP_INLINE void store(void* address, Register value) const { store_vector(address, value); }
+};
+
+// Steps of k by which b is asked for ahead of its use. On a Xeon of the third generation (Ice Lake), one thread,
+// float32, AVX-512, 1000 x 1000 x 1000 runs at 0.72 of MKL's speed without, and at 0.82 with 8 or 16.
+inline constexpr int kStepsAhead = 16;
+
+// c = a * b, or c += a * b: kRows rows of kVectors registers, whole ones or the part of one that `lanes` says.
+template <class S, bool kComplex, int kRows, int kVectors, class Lanes>
+void micro_kernel(const Panels<S, kComplex>& panels, typename S::Number* c, std::int64_t c_row, bool accumulate,
+                  Lanes lanes) {
   using Register = typename S::Register;
   using Number = typename S::Number;
   constexpr int kWidth = sizeof(Register) / sizeof(Number);
+  constexpr int kPerLine = 64 / sizeof(Number);
   // Three rows can be addressed from one pointer by their stride, and the two of a complex number without.
   constexpr int kGroup = kComplex ? 2 : 3;
   const Number* a[(kRows + kGroup - 1) / kGroup];
@@ -109,20 +122,23 @@ void micro_kernel(const Panels<S, kComplex>& panels, typename S::Number* c, std:
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     __builtin_prefetch(c + r * c_row, 1);
-    __builtin_prefetch(c + r * c_row + S::kVectors * kWidth - 1, 1);
+    if constexpr (kVectors > 1) __builtin_prefetch(c + r * c_row + kVectors * kWidth - 1, 1);
   }
-  S sums[kRows][S::kVectors] = {};
+  S sums[kRows][kVectors] = {};
   const Number* b = panels.b;
   const std::int64_t a_row = panels.a_row;
+  const std::int64_t ahead = kStepsAhead * panels.b_step;
   for (std::int64_t k = 0; k < panels.depth; ++k) {
-    Register y[S::kVectors];
+    Register y[kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < S::kVectors; ++v) y[v] = load_vector<Register>(b + v * kWidth);
+    for (int v = 0; v < kVectors; ++v) y[v] = lanes.load(b + v * kWidth);
+#pragma GCC unroll 4
+    for (int at = 0; at < kVectors * kWidth; at += kPerLine) __builtin_prefetch(b + ahead + at);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       const Number x = load(a[r / kGroup] + r % kGroup * (kComplex ? 1 : a_row));
 #pragma GCC unroll 4
-      for (int v = 0; v < S::kVectors; ++v) sums[r][v].add(x, y[v]);
+      for (int v = 0; v < kVectors; ++v) sums[r][v].add(x, y[v]);
     }
     b += panels.b_step;
 #pragma GCC unroll 16
@@ -131,25 +147,25 @@ void micro_kernel(const Panels<S, kComplex>& panels, typename S::Number* c, std:
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < S::kVectors; ++v) {
+    for (int v = 0; v < kVectors; ++v) {
       Number* const target = c + r * c_row + v * kWidth;
       const Register total = sums[r][v].total();
-      store_vector(target, accumulate ? load_vector<Register>(target) + total : total);
+      lanes.store(target, accumulate ? lanes.load(target) + total : total);
     }
   }
 }
 
 // The same for any number of rows up to kRows.
-template <class S, bool kComplex, int kRows>
+template <class S, bool kComplex, int kRows, int kVectors, class Lanes>
 PMPP_INLINE void micro_kernel_rows(int rows, const Panels<S, kComplex>& panels, typename S::Number* c,
-                                   std::int64_t c_row, bool accumulate) {
+                                   std::int64_t c_row, bool accumulate, Lanes lanes) {
   constexpr int kStep = kComplex ? 2 : 1;
   if constexpr (kRows > kStep) {
     if (rows <= kRows - kStep) {
-      return micro_kernel_rows<S, kComplex, kRows - kStep>(rows, panels, c, c_row, accumulate);
+      return micro_kernel_rows<S, kComplex, kRows - kStep, kVectors>(rows, panels, c, c_row, accumulate, lanes);
     }
   }
-  micro_kernel<S, kComplex, kRows>(panels, c, c_row, accumulate);
+  micro_kernel<S, kComplex, kRows, kVectors>(panels, c, c_row, accumulate, lanes);
 }
 
 }  // namespace pmpp::PMPP_ISA

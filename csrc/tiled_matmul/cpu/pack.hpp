@@ -140,6 +140,9 @@ PMPP_INLINE void pack_one(const Source<T>& s, std::int64_t w, std::int64_t unit,
   store_unit<T>(target, load(s.at(w, k)), paired ? load(s.at(w, k + 1)) : T{});
 }
 
+// Rows by which b is asked for ahead while its panels are packed.
+inline constexpr int kRowsAhead = 8;
+
 // Panels of kWidth units for each step (or pair of steps) of k, one panel after the other; units beyond the width are
 // zero. What is computed from them is never stored.
 template <class T, int kWidth>
@@ -158,6 +161,8 @@ void pack_panels(const Source<T>& s, void* panels) {
       done_width = width / kPerVector * kPerVector;
       for (std::int64_t unit = 0; unit < whole_units; ++unit) {
         for (int w = 0; w < done_width; w += kPerVector) {
+          // Rows of b lie far apart.
+          __builtin_prefetch(s.at(w0 + w, (unit + kRowsAhead) * kSteps<T>));
           store_vector(address(w, unit),
                        load_units<T, kVectorBytes, false>(s.at(w0 + w, unit * kSteps<T>), s.k_stride));
         }
@@ -211,31 +216,30 @@ void pack_rows(const Source<T>& s, void* rows, std::int64_t pitch) {
   }
 }
 
-// Panels of kWidth rows of a side by side at every step of k, one panel after the other: when the columns of a are
+// Panels of `height` rows of a side by side at every step of k, one panel after the other: when the columns of a are
 // contiguous, or nothing is. Whole registers are stored, of which the next step overwrites what reaches into it; after
 // the last panel there is room for one register.
-template <class T, int kWidth>
-void pack_columns(const Source<T>& s, void* columns) {
+template <class T>
+void pack_columns(const Source<T>& s, int height, void* columns) {
   constexpr int kBytes = kUnitBytes<T>;
   constexpr int kPerVector = kVectorBytes / kBytes;
-  constexpr int kReach = (kWidth + kPerVector - 1) / kPerVector * kPerVector;
+  const int reach = (height + kPerVector - 1) / kPerVector * kPerVector;
   const std::int64_t units = (s.depth + kSteps<T> - 1) / kSteps<T>;
   const std::int64_t whole_units = s.depth / kSteps<T>;
   auto* target = static_cast<std::uint8_t*>(columns);
-  for (std::int64_t w0 = 0; w0 < s.width; w0 += kWidth, target += units * kWidth * kBytes) {
-    const int width = static_cast<int>(s.width - w0 < kWidth ? s.width - w0 : kWidth);
+  for (std::int64_t w0 = 0; w0 < s.width; w0 += height, target += units * height * kBytes) {
+    const int width = static_cast<int>(s.width - w0 < height ? s.width - w0 : height);
     std::int64_t unit = 0;
-    if (s.stride == 1 && w0 + kReach <= s.width) {
+    if (s.stride == 1 && w0 + reach <= s.width) {
       for (; unit < whole_units; ++unit) {
-#pragma GCC unroll 4
-        for (int w = 0; w < kWidth; w += kPerVector) {
-          store_vector(target + (unit * kWidth + w) * kBytes,
+        for (int w = 0; w < height; w += kPerVector) {
+          store_vector(target + (unit * height + w) * kBytes,
                        load_units<T, kVectorBytes, false>(s.at(w0 + w, unit * kSteps<T>), s.k_stride));
         }
       }
     }
     for (; unit < units; ++unit) {
-      for (int w = 0; w < width; ++w) pack_one(s, w0 + w, unit, target + (unit * kWidth + w) * kBytes);
+      for (int w = 0; w < width; ++w) pack_one(s, w0 + w, unit, target + (unit * height + w) * kBytes);
     }
   }
 }

@@ -16,39 +16,85 @@ PMPP_INLINE Vector<NumberOf<T>> load_numbers(const T* source) {
   return bit_cast<Vector<NumberOf<T>>>(load_units<T, kVectorBytes, true>(source, 0));
 }
 
-// kCount sums over k of x times a column of b each, where columns are contiguous. Eight registers of sums in all, since
-// an addition waits for the one before it; their numbers are added last, in order.
-template <class T, int kCount>
-PMPP_INLINE void dot_columns(const NumberOf<T>* x, const T* b, std::int64_t b_col, std::int64_t depth,
-                             NumberOf<T>* sums) {
+// Sums over k of kRows rows of x, `x_pitch` apart, times kCount columns of b, where columns are contiguous. At least
+// eight registers of sums in all, since an addition waits for the one before it; their numbers are added last, in
+// order.
+template <class T, int kRows, int kCount>
+void dot_tile(const NumberOf<T>* x, std::int64_t x_pitch, const T* b, std::int64_t b_col, std::int64_t depth,
+              NumberOf<T>* sums, std::int64_t pitch) {
   using Number = NumberOf<T>;
   using Register = Vector<Number>;
   constexpr int kWidth = kVectorBytes / sizeof(Number);
-  constexpr int kParallel = 8 / kCount;
-  Register part[kCount][kParallel] = {};
+  constexpr int kParallel = kRows * kCount >= 8 ? 1 : 8 / (kRows * kCount);
+  Register part[kRows][kCount][kParallel] = {};
   std::int64_t k = 0;
   for (; k + kParallel * kWidth <= depth; k += kParallel * kWidth) {
 #pragma GCC unroll 8
     for (int p = 0; p < kParallel; ++p) {
-      const Register y = load_vector<Register>(x + k + p * kWidth);
-#pragma GCC unroll 8
-      for (int c = 0; c < kCount; ++c) part[c][p] += y * load_numbers(b + c * b_col + k + p * kWidth);
+      Register row[kRows];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) row[r] = load_vector<Register>(x + r * x_pitch + k + p * kWidth);
+#pragma GCC unroll 4
+      for (int c = 0; c < kCount; ++c) {
+        const Register column = load_numbers(b + c * b_col + k + p * kWidth);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) part[r][c][p] += row[r] * column;
+      }
     }
   }
-  for (int c = 0; c < kCount; ++c) {
-    for (int p = 1; p < kParallel; ++p) part[c][0] += part[c][p];
-    Number sum = 0;
-    for (int i = 0; i < kWidth; ++i) sum += part[c][0][i];
-    for (std::int64_t rest = k; rest < depth; ++rest) sum += load(x + rest) * widen(load(b + c * b_col + rest));
-    sums[c] = sum;
+  if constexpr (std::is_same_v<T, Number>) {
+    for (; k < depth; k += kWidth) {
+      const Part<Number> rest(static_cast<int>(depth - k < kWidth ? depth - k : kWidth));
+      Register row[kRows];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) row[r] = rest.load(x + r * x_pitch + k);
+#pragma GCC unroll 4
+      for (int c = 0; c < kCount; ++c) {
+        const Register column = rest.load(b + c * b_col + k);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) part[r][c][0] += row[r] * column;
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kCount; ++c) {
+      for (int p = 1; p < kParallel; ++p) part[r][c][0] += part[r][c][p];
+      Number sum = 0;
+      for (int i = 0; i < kWidth; ++i) sum += part[r][c][0][i];
+      for (std::int64_t rest = k; rest < depth; ++rest) {
+        sum += load(x + r * x_pitch + rest) * widen(load(b + c * b_col + rest));
+      }
+      sums[r * pitch + c] = sum;
+    }
   }
 }
 
+// Rows of a tile of sums and of the operand beside them must fit the registers.
+inline constexpr int kDotTileRows = kVectorBytes == 64 ? 4 : 3;
+
+template <class T, int kCount>
+PMPP_INLINE void dot_column_group(const NumberOf<T>* x, std::int64_t x_pitch, int rows, const T* b, std::int64_t b_col,
+                                  std::int64_t depth, NumberOf<T>* sums, std::int64_t pitch) {
+  int i = 0;
+  for (; i + kDotTileRows <= rows; i += kDotTileRows) {
+    dot_tile<T, kDotTileRows, kCount>(x + i * x_pitch, x_pitch, b, b_col, depth, sums + i * pitch, pitch);
+  }
+  for (; i + 2 <= rows; i += 2) {
+    dot_tile<T, 2, kCount>(x + i * x_pitch, x_pitch, b, b_col, depth, sums + i * pitch, pitch);
+  }
+  for (; i < rows; ++i) {
+    dot_tile<T, 1, kCount>(x + i * x_pitch, x_pitch, b, b_col, depth, sums + i * pitch, pitch);
+  }
+}
+
+// Rows of sums, `pitch` apart: each a row of x times b. A few columns of b at a time, which the first-level cache holds
+// for all rows.
 template <class T>
-void dot_row(const NumberOf<T>* x, const T* b, std::int64_t b_col, std::int64_t depth, int cols, NumberOf<T>* sums) {
+void dot_rows(const NumberOf<T>* x, std::int64_t x_pitch, int rows, const T* b, std::int64_t b_col, std::int64_t depth,
+              int cols, NumberOf<T>* sums, std::int64_t pitch) {
   int j = 0;
-  for (; j + 4 <= cols; j += 4) dot_columns<T, 4>(x, b + j * b_col, b_col, depth, sums + j);
-  for (; j < cols; ++j) dot_columns<T, 1>(x, b + j * b_col, b_col, depth, sums + j);
+  for (; j + 4 <= cols; j += 4) dot_column_group<T, 4>(x, x_pitch, rows, b + j * b_col, b_col, depth, sums + j, pitch);
+  for (; j < cols; ++j) dot_column_group<T, 1>(x, x_pitch, rows, b + j * b_col, b_col, depth, sums + j, pitch);
 }
 
 // sums += x times kRows rows of b, where rows are contiguous.
