@@ -43,8 +43,8 @@ def test_gpt2_agrees_and_its_products_are_listed(capsys, tmp_path, device, optio
     assert (figures["tf32"], figures["torch"]) == ("--tf32" in options, torch.__version__)
     assert [(row["mode"], row["what"]) for row in figures["rows"]] == [("eager", "forward"), ("eager", "training")]
     assert all(row["pytorch"] > 0 and row["ours"] > 0 for row in figures["rows"])
-    # Four products a layer and the head, each with two gradients. On a GPU PyTorch has no fused attention for float64, so
-    # that its two products a layer are seen as well.
+    # Four products a layer and the head, each with two gradients. On a GPU PyTorch has no fused attention for float64,
+    # so that its two products a layer are seen as well.
     attention = 2 if device == "cuda" and "float64" in options else 0
     assert sum(p["count"] for p in figures["products"]) == 3 * ((4 + attention) * 2 + 1)
     heads = [p for p in figures["products"] if (p["function"], p["m"], p["n"], p["k"]) == ("mm", 32, 100, 32)]
