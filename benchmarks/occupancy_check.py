@@ -87,7 +87,10 @@ class Driver:
         self("cuModuleGetFunctionCount", ctypes.byref(count), module)
         found = (ctypes.c_void_p * count.value)()
         self("cuModuleEnumerateFunctions", found, count, module)
-        return [ctypes.c_void_p(each) for each in found]
+        functions = [ctypes.c_void_p(each) for each in found]
+        for function in functions:
+            self("cuFuncLoad", function)  # lazily loaded ones have no attributes yet
+        return functions
 
     def name(self, function: ctypes.c_void_p) -> str:
         """The mangled name."""

@@ -264,8 +264,6 @@ TEST(Float32Select, AutoFollowsThePrecision) {
     EXPECT_NE(chosen(problem_of(size, size, kEmulatedAccurateK), device_of(80)), Algorithm::kEmulated);
     EXPECT_NE(chosen(problem_of(size, size, size, 1, Float32Precision::kTf32), device_of(80)), Algorithm::kWgmma);
   }
-  // Not worth the split.
-  EXPECT_NE(chosen(problem_of(1, 64, kEmulatedAccurateK), h200_facts()), Algorithm::kEmulated);
 }
 
 // ---- tf32 ----------------------------------------------------------------------------------------------------------

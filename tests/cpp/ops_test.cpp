@@ -378,14 +378,22 @@ TEST_P(Ops, ErrorAlgorithm) {
   const Tensor x = random({2, 2}, at::kFloat);
   expect_error<c10::ValueError>([&] { pmpp::tiled_matmul(x, x, "fast"); },
                                 "tiled_matmul: unknown algorithm 'fast'; expected one of auto, naive, tiled, "
-                                "tiled_dynamic, simt, mma, wgmma, blocked");
+                                "tiled_dynamic, simt, mma, wgmma, emulated, blocked");
   expect_error<c10::ValueError>([&] { pmpp::padded_transpose(x, "fast"); },
                                 "padded_transpose: unknown algorithm 'fast'; expected one of auto, naive, shared, "
                                 "padded, padded16, vectorized, blocked");
   if (on_cuda()) {
+    // Which there are depends on the GPU; that they are listed right is tested beside the selection.
+    const auto algorithms = c10::Dispatcher::singleton()
+                                .findSchemaOrThrow("pmpp::_algorithms", "")
+                                .typed<std::vector<std::string>(c10::string_view, c10::Device, at::ScalarType)>();
+    std::string available = "auto";
+    for (const std::string& name : algorithms.call("tiled_matmul", x.device(), at::kFloat)) available += ", " + name;
+    EXPECT_EQ(available.rfind("auto, naive, tiled, tiled_dynamic, simt", 0), 0u) << available;
     expect_error<c10::NotImplementedError>([&] { pmpp::tiled_matmul(x, x, "blocked"); },
                                            "tiled_matmul: algorithm 'blocked' is not available for Float on cuda:0; "
-                                           "available: auto, naive, tiled, tiled_dynamic, simt");
+                                           "available: " +
+                                               available);
     expect_error<c10::NotImplementedError>([&] { pmpp::padded_transpose(x, "blocked"); },
                                            "padded_transpose: algorithm 'blocked' is not available for Float on "
                                            "cuda:0; available: auto, naive, shared, padded, padded16, "
