@@ -983,7 +983,9 @@ def rates_figure(results: Results) -> Any:
 def find_results(folder: Path) -> list[Results]:
     """All results files, GPUs before CPUs."""
     paths = sorted(
-        path for path in folder.glob("*.json") if not path.stem.endswith("-check") and not path.name.startswith(".")
+        path
+        for path in folder.glob("*.json")
+        if not path.stem.endswith(("-check", "-accuracy")) and not path.name.startswith(".")
     )
     return sorted((Results.read(path) for path in paths), key=lambda results: not _is_cuda(results))
 

@@ -342,7 +342,7 @@ def committed_results(device: Device) -> dict[str, Any] | None:
     """The results of a GPU in the checkout, or None."""
     root = source_tree()
     for path in sorted((root / "benchmarks" / "results").glob("*.json")) if root else []:
-        if path.stem.endswith("-check"):
+        if path.stem.endswith(("-check", "-accuracy")):
             continue
         content = read_results(path)
         if content.get("gpu") and device.matches(content["gpu"]):
