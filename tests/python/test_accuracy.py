@@ -129,10 +129,10 @@ def test_row_float32_mode_follows_either_interface(device, name, float32_setting
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("kind", accuracy.DATA)
-def test_emulated_is_as_accurate_as_the_baseline_where_auto_takes_it(kind, k=65536):
+def test_emulated_is_as_accurate_as_the_baseline_where_auto_takes_it(kind):
     if "emulated" not in torch_pmpp.algorithms(OP, "cuda", torch.float32):
         pytest.skip("needs compute capability 9.0")
-    rows = accuracy.measure(kind, k, ["emulated"], torch.device("cuda"))
+    rows = accuracy.measure(kind, 65536, ["emulated"], torch.device("cuda"))
     assert rows[1]["accurate"], rows
 
 

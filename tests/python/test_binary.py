@@ -43,8 +43,8 @@ def wgmma_kernels() -> int:
     return len(rows) * 4 * 2 + sum("true" not in row for row in rows)
 
 
-# Each tile for both orders of both operands, for two dtypes; partial sums read by 16 bytes and one by one, by one group of
-# threads and by several.
+# Each tile for both orders of both operands, for two dtypes; partial sums read by 16 bytes and one by one, by one group
+# of threads and by several.
 TILE_KERNELS = {
     "simt": simt_kernels(),
     "mma": tiles("kMmaTiles", "mma.hpp") * 4 * 2,
