@@ -303,7 +303,7 @@ TEST(Tf32Select, OperandsOfTheOtherOrderAreCopied) {
         EXPECT_EQ(plan.tile_k, 32) << what;
         EXPECT_EQ(plan.split_k % 32, 0) << what;
         EXPECT_GE(plan.split_k * plan.splits, k) << what;
-        const std::int64_t copies = (plan.is_a_packed ? m * k * 4 : 0) + (plan.is_b_packed ? n * k * 4 : 0);
+        const std::int64_t copies = (is_a_transposed ? m * k * 4 : 0) + (is_b_transposed ? 0 : n * k * 4);
         EXPECT_GE(plan.workspace_bytes, copies) << what;
       }
     }
