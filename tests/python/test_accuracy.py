@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from support import on_each_device
+from support import needs_cuda, on_each_device
 
 import torch_pmpp
 from benchmarks import accuracy
@@ -79,10 +79,12 @@ def test_the_command_writes_its_file(tmp_path, capsys):
 def float32_setting():
     """Both interfaces as they were, afterwards."""
     before = torch.backends.cuda.matmul.fp32_precision
-    yield
-    torch.backends.fp32_precision = "none"
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cuda.matmul.fp32_precision = before
+    # PyTorch's own test tools, which other tests import, freeze the flags of the whole process.
+    with torch.backends.__allow_nonbracketed_mutation():
+        yield
+        torch.backends.fp32_precision = "none"
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cuda.matmul.fp32_precision = before
 
 
 def _old(value):
@@ -127,6 +129,7 @@ def test_row_float32_mode_follows_either_interface(device, name, float32_setting
             torch_pmpp.tiled_matmul(a, b, algorithm="wgmma")
 
 
+@needs_cuda
 @pytest.mark.cuda
 @pytest.mark.parametrize("kind", accuracy.DATA)
 def test_emulated_is_as_accurate_as_the_baseline_where_auto_takes_it(kind):
@@ -136,15 +139,14 @@ def test_emulated_is_as_accurate_as_the_baseline_where_auto_takes_it(kind):
     assert rows[1]["accurate"], rows
 
 
+@needs_cuda
 @pytest.mark.cuda
+@pytest.mark.usefixtures("float32_setting")
 def test_tf32_is_as_accurate_as_the_baselines():
     torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        if "wgmma" not in torch_pmpp.algorithms(OP, "cuda", torch.float32):
-            pytest.skip("needs compute capability 9.0")
-        a, b = torch.randn(512, 1024, device="cuda"), torch.randn(1024, 512, device="cuda")
-        ours = accuracy.errors(torch_pmpp.tiled_matmul(a, b, algorithm="wgmma"), a, b)
-        theirs = accuracy.errors(torch.mm(a, b), a, b)
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = False
+    if "wgmma" not in torch_pmpp.algorithms(OP, "cuda", torch.float32):
+        pytest.skip("needs compute capability 9.0")
+    a, b = torch.randn(512, 1024, device="cuda"), torch.randn(1024, 512, device="cuda")
+    ours = accuracy.errors(torch_pmpp.tiled_matmul(a, b, algorithm="wgmma"), a, b)
+    theirs = accuracy.errors(torch.mm(a, b), a, b)
     assert ours[0] <= 1.02 * theirs[0], (ours, theirs)

@@ -27,6 +27,7 @@ ROWS = {
     "export": "export",
     "CUDA": "cuda",
     "determinism": "determinism",
+    "float32 mode": "float32_mode",
     "profiling": "profiling",
     "distribution": "distribution",
     "transpose: any dtype, bit for bit": "transpose_dtypes",
