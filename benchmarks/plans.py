@@ -153,7 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         best = min(one.plans_us, key=one.plans_us.__getitem__)
         print(
             f"{product.layout} {product.m} x {product.n} x {product.k} +{product.offset}: "
-            f"PyTorch {one.baseline_us:.1f} us, auto {one.auto_us:.1f} ({one.auto_plan}), best {one.plans_us[best]:.1f} ({best})",
+            f"PyTorch {one.baseline_us:.1f} us, auto {one.auto_us:.1f} ({one.auto_plan}), "
+            f"best {one.plans_us[best]:.1f} ({best})",
             flush=True,
         )
         for plan in one.wrong:
