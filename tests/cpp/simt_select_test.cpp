@@ -18,9 +18,11 @@ Problem problem_of(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype =
   Problem p{};
   p.dtype = dtype;
   p.m = m, p.n = n, p.k = k, p.batch = batch;
-  p.a = {nullptr, k, 1, m * k};
-  p.b = {nullptr, n, 1, k * n};
-  p.d = {nullptr, n, 1, m * n};
+  // From one matrix to the next; where there is one alone its size may be more than 64 bits hold.
+  const auto stride = [&](std::int64_t rows, std::int64_t cols) { return batch == 1 ? 0 : rows * cols; };
+  p.a = {nullptr, k, 1, stride(m, k)};
+  p.b = {nullptr, n, 1, stride(k, n)};
+  p.d = {nullptr, n, 1, stride(m, n)};
   return p;
 }
 
