@@ -1,5 +1,6 @@
 // emulated: float32 results from the bfloat16 tensor cores of sm_90a. Each operand has been split into three planes,
-// hi + mid / 256 + lo / 65536 (emulated.hpp, split.cuh); six of the nine products of planes are formed.
+// hi + mid / 256 + lo / 65536 (emulated.hpp, split.cuh); six of the nine products of planes are formed, all nine where an
+// operand has subnormal elements.
 //
 // Tiling: persistent blocks walk over output tiles of 128 x n; k goes by in steps of 64. Warpgroup 0 loads (one thread
 // of it) the three planes of both operands into three slots of a ring, lo first; warpgroups 1 and 2 multiply 64 rows
@@ -7,11 +8,12 @@
 // tiles below each other, and each loads its share of their common tile of b into all of them.
 //
 // Sums: for a step of 64 of k the accumulators take the products of the order of 2^-16 first (mid mid, lo hi, hi lo),
-// are multiplied by 2^-8, take those of 2^-8 (mid hi, hi mid), are multiplied by 2^-8 and take hi hi. So small terms
-// are not cut off against large ones, and no more than four steps of the tensor core, which rounds toward zero, end in
-// the size of the result. After each step the accumulators are added to sums in registers, whose rounding errors are
-// kept (Kahan) and go into the next step, so that the error does not grow with k. Between those three groups a
-// warpgroup has to wait for its accumulators: the two take turns, so that one multiplies meanwhile.
+// are multiplied by 2^-8, take those of 2^-8 (mid hi, hi mid), are multiplied by 2^-8 and take hi hi, in one, two or
+// four parts (emulated_chain). So small terms are not cut off against large ones, and few steps of the tensor core,
+// which rounds toward zero, end in the size of the result. After each part the accumulators are added to sums in
+// registers, whose rounding errors are kept (Kahan) and go into what follows, so that the error does not grow with k.
+// Between those groups a warpgroup has to wait for its accumulators: the two take turns, so that one multiplies
+// meanwhile.
 //
 // Barriers, for each slot: `full`, one arrival by the loading thread, which expects the bytes of both tiles; waited on
 // by the multiplying warpgroups. `empty`, one arrival by each multiplying warpgroup of each block of the cluster, when
@@ -45,6 +47,9 @@ struct EmulatedArguments {
   CUtensorMap a, b;  // of all planes: plane p of matrix i is number p * batch + i
   Arguments<float> problem;
   WgmmaSchedule schedule;
+  const uint4* subnormal;  // a byte that is not 0: a block of the split found a subnormal element
+  std::int64_t subnormal_words;
+  int chain;  // emulated_chain(k)
 };
 
 template <EmulatedTile kTile>
@@ -111,6 +116,17 @@ __device__ __forceinline__ void pin(float (&values)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(values[i])::"memory");
 }
 
+// Whether an operand has a subnormal element. Every warp looks for itself, so that none waits for another.
+__device__ __forceinline__ bool has_subnormal(const EmulatedArguments& args) {
+  unsigned found = 0;
+#pragma unroll 4
+  for (std::int64_t i = threadIdx.x % 32; i < args.subnormal_words; i += 32) {
+    const uint4 word = args.subnormal[i];
+    found |= word.x | word.y | word.z | word.w;
+  }
+  return __any_sync(~0u, found != 0) != 0;
+}
+
 // One multiplying warpgroup, 0 or 1.
 template <EmulatedTile kTile, bool kTransA, bool kTransB>
 class PlaneMultiplier {
@@ -120,7 +136,8 @@ class PlaneMultiplier {
   __device__ __forceinline__ PlaneMultiplier(const EmulatedShared<kTile>& shared, int consumer)
       : shared_(shared), consumer_(consumer) {
     // Warpgroup 0 begins, and the other lets its first turn pass, so that it stays one group behind: 12, 8 and 4
-    // products are then followed by 4, 12 and 8 of the other, time enough for what is to be done between groups.
+    // products are then followed by 4, 12 and 8 of the other (with hi hi in one part), time enough for what is to be
+    // done between groups.
     if (consumer_ == 1) {
       pass_turn();
       take_turn();
@@ -139,36 +156,41 @@ class PlaneMultiplier {
 
   // sums + lost is the product of `blocks` steps of k.
   __device__ __forceinline__ void multiply(float (&sums)[kCount], float (&lost)[kCount], float (&terms)[kCount],
-                                           int blocks) {
+                                           int blocks, int chain, bool has_subnormal) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) sums[i] = lost[i] = 0;
     for (int block = 0; block < blocks; ++block) {
       const int lo = next_slot(), mid = next_slot(), hi = next_slot();
 
       begin_group(terms);
-      product(terms, mid, mid, false);
+      if (has_subnormal) {
+        add_smallest(terms, lo, mid);
+      } else {
+        product(terms, mid, mid, false);
+      }
       product(terms, lo, hi, true);
       product(terms, hi, lo, true);
-      end_group(terms, lo);
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) terms[i] *= 1 / kPlaneStep;
+      end_group(terms);
+      release_slot<kTile>(shared_, lo);
+      scale(terms);
 
       begin_group(terms);
       product(terms, mid, hi, true);
       product(terms, hi, mid, true);
-      end_group(terms, mid);
+      end_group(terms);
+      release_slot<kTile>(shared_, mid);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) terms[i] = fmaf(terms[i], 1 / kPlaneStep, lost[i]);
 
-      begin_group(terms);
-      product(terms, hi, hi, true);
-      end_group(terms, hi);
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const float sum = sums[i] + terms[i];
-        lost[i] = terms[i] - (sum - sums[i]);
-        sums[i] = sum;
+      if (chain == 4) {
+        add_largest<4>(sums, terms, hi);
+      } else if (chain == 2) {
+        add_largest<2>(sums, terms, hi);
+      } else {
+        add_largest<1>(sums, terms, hi);
       }
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) lost[i] = terms[i];
     }
   }
 
@@ -193,27 +215,72 @@ class PlaneMultiplier {
     ptx::wgmma_fence();
   }
 
-  __device__ __forceinline__ void end_group(float (&terms)[kCount], int slot) {
+  __device__ __forceinline__ void end_group(float (&terms)[kCount]) {
     ptx::wgmma_commit_group();
     pass_turn();
     ptx::wgmma_wait_group<0>();
     pin(terms);
-    release_slot<kTile>(shared_, slot);
+  }
+
+  __device__ __forceinline__ void scale(float (&terms)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) terms[i] *= 1 / kPlaneStep;
+  }
+
+  // Within a turn: lo lo, mid lo and lo mid, which only subnormal elements need, and mid mid.
+  __device__ __forceinline__ void add_smallest(float (&terms)[kCount], int lo, int mid) {
+    product(terms, lo, lo, false);
+    finish_products(terms);
+    product(terms, mid, lo, true);
+    product(terms, lo, mid, true);
+    finish_products(terms);
+    product(terms, mid, mid, true);
+  }
+
+  __device__ __forceinline__ void finish_products(float (&terms)[kCount]) {
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    pin(terms);
+    scale(terms);
+    pin(terms);
+    ptx::wgmma_fence();
+  }
+
+  // The products of hi and hi, of which kChain steps at a time go to the sums; terms keep what those lose.
+  template <int kChain>
+  __device__ __forceinline__ void add_largest(float (&sums)[kCount], float (&terms)[kCount], int hi) {
+#pragma unroll
+    for (int step = 0; step < kWgmmaK / 16; step += kChain) {
+      begin_group(terms);
+#pragma unroll
+      for (int i = 0; i < kChain; ++i) step_product(terms, hi, hi, step + i, true);
+      end_group(terms);
+      if (step + kChain == kWgmmaK / 16) release_slot<kTile>(shared_, hi);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const float sum = sums[i] + terms[i];
+        terms[i] -= sum - sums[i];
+        sums[i] = sum;
+      }
+    }
   }
 
   // 64 of k of one plane of a and one of b.
   __device__ __forceinline__ void product(float (&terms)[kCount], int a_slot, int b_slot, bool adds) {
+#pragma unroll
+    for (int step = 0; step < kWgmmaK / 16; ++step) step_product(terms, a_slot, b_slot, step, adds || step > 0);
+  }
+
+  // 16 of them.
+  __device__ __forceinline__ void step_product(float (&terms)[kCount], int a_slot, int b_slot, int step, bool adds) {
     // Within a box: 16 of k are 32 bytes of each line, or 16 lines where the operand lies the other way.
     constexpr int kStepA = kTransA ? 2048 : 32, kLeadingA = kTransA ? kWgmmaBoxBytes : 16;
     constexpr int kStepB = kTransB ? 2048 : 32, kLeadingB = kTransB ? kWgmmaBoxBytes : 16;
     const std::uint32_t a = ptx::shared_address(shared_.a(a_slot)) + consumer_ * kWgmmaBoxBytes;
     const std::uint32_t b = ptx::shared_address(shared_.b(b_slot));
-#pragma unroll
-    for (int step = 0; step < kWgmmaK / 16; ++step) {
-      ptx::Wgmma<BFloat16, kTile.n, kTransA, kTransB>::mma(
-          terms, ptx::wgmma_descriptor(a + step * kStepA, kLeadingA, 1024),
-          ptx::wgmma_descriptor(b + step * kStepB, kLeadingB, 1024), adds || step > 0);
-    }
+    ptx::Wgmma<BFloat16, kTile.n, kTransA, kTransB>::mma(
+        terms, ptx::wgmma_descriptor(a + step * kStepA, kLeadingA, 1024),
+        ptx::wgmma_descriptor(b + step * kStepB, kLeadingB, 1024), adds);
   }
 
   const EmulatedShared<kTile>& shared_;
@@ -261,6 +328,7 @@ __device__ __forceinline__ void consume_planes(const EmulatedArguments& args, co
   const WgmmaSchedule& s = args.schedule;
   const Arguments<float>& p = args.problem;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const bool subnormal = has_subnormal(args);
   PlaneMultiplier<kTile, kTransA, kTransB> multiplier(shared, consumer);
   float sums[kCount], lost[kCount], terms[kCount];
 #pragma unroll
@@ -268,7 +336,8 @@ __device__ __forceinline__ void consume_planes(const EmulatedArguments& args, co
   for (std::int32_t index = first; index < items; index += step) {
     const WorkItem item = work_item<false>(s, index);
     const int begin = item.split * s.split_blocks;
-    multiplier.multiply(sums, lost, terms, min(s.split_blocks, s.k_blocks - begin));
+    multiplier.multiply(sums, lost, terms, min(s.split_blocks, s.k_blocks - begin), args.chain,
+                        subnormal);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) sums[i] += lost[i];
     const FragmentOrigin at = {std::int64_t{item.row_tile} * kEmulatedM + consumer * 64 + warp * 16 + lane / 4,

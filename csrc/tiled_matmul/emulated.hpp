@@ -5,6 +5,9 @@
 // the parts of the smallest x among the numbers of bfloat16, whose exponents are those of float32. hi is cut off, never
 // rounded up, so that the largest x does not overflow; mid is rounded, so that the products that are left out (mid lo
 // and lo lo, 2^-24 of the whole) have no common sign and do not add up over k. An infinity or NaN is all in hi.
+//
+// A subnormal x has few bits in hi, or none: mid and lo are then more of the whole, and so are the products that are
+// left out. Where one of the operands has such an element all nine products are formed.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +36,24 @@ PMPP_HOST_DEVICE SplitFloat split_float(float x) {
   const float lo = (rest - mid.to_float()) * kPlaneStep;  // at most 8 bits are left
   return {{{static_cast<std::uint16_t>(hi >> 16)}, mid, {static_cast<std::uint16_t>(float_bits(lo) >> 16)}}};
 }
+
+PMPP_HOST_DEVICE bool is_subnormal(float x) {
+  const std::uint32_t bits = float_bits(x);
+  return (bits & 0x7f800000u) == 0 && (bits & 0x007fffffu) != 0;
+}
+
+// The kernel that splits: a thread takes 4 neighbours of kSplitLines lines.
+inline constexpr int kSplitThreads = 256;
+inline constexpr int kSplitLines = 4;      // of a thread; their loads are under way together
+inline constexpr int kSplitRun = 4;        // neighbours of a thread
+inline constexpr int kSubnormalWord = 16;  // bytes of what its blocks report that are read at once
+
+// Steps of 16 of k whose products of hi and hi end in the accumulators before those are added to the sums. The tensor
+// cores cut each step's sum off, which makes a result too small by half a unit of its last place for every step: over
+// four steps 1.4 to 1.9 units of 2^-24 in the norm, over two 0.9 to 1.3, over one 0.6 to 1.0, whatever k is. SGEMM has
+// 1.0 at k = 512 and 1.8 at 8192 where all elements are positive, 1.3 at 256 where their exponents are spread, and
+// more elsewhere; hence the limits.
+PMPP_HOST_DEVICE constexpr int emulated_chain(std::int64_t k) { return k < 512 ? 1 : k < 8192 ? 2 : 4; }
 
 // An output tile of 128 x n. A slot holds one plane of both operands for 64 of k; `cluster` blocks, one below the
 // other, share each tile of b. The multiplying warpgroups take turns where it says so (emulated.cuh).

@@ -27,23 +27,27 @@ SplitOperand split_operand(const Operand& operand, const PlaneLayout& layout, vo
   s.length = layout.length;
   s.pitch = layout.pitch;
   s.plane_stride = layout.plane_stride;
-  const std::int64_t runs = ceil_div(layout.length, kSplitRun);
-  while (s.lane_shift < 5 && (std::int64_t{1} << s.lane_shift) < runs) ++s.lane_shift;
-  s.line_blocks = ceil_div(layout.lines, (kSplitThreads >> s.lane_shift) * kSplitLines);
-  s.run_blocks = ceil_div(runs, std::int64_t{1} << s.lane_shift);
-  s.blocks = s.line_blocks * s.run_blocks * layout.batch;
+  const SplitGrid grid = split_grid(layout);
+  s.lane_shift = grid.lane_shift;
+  s.line_blocks = grid.line_blocks;
+  s.run_blocks = grid.run_blocks;
+  s.blocks = grid.blocks;
   s.is_vector = layout.step == 1 && is_aligned(operand.data, 16) &&
                 (layout.lines == 1 || layout.line_stride % 4 == 0) &&
                 (layout.batch == 1 || operand.batch_stride % 4 == 0);
   return s;
 }
 
-cudaError_t launch_split(const Problem& p, const PlaneLayout& a, const PlaneLayout& b, void* planes_a, void* planes_b,
-                         cudaStream_t stream) {
+// Also tells the kernel of the products where to find what the blocks report.
+cudaError_t launch_split(const Problem& p, const PlaneLayout& a, const PlaneLayout& b, std::byte* workspace,
+                         const EmulatedWorkspace& offsets, EmulatedArguments* products, cudaStream_t stream) {
   SplitArguments arguments;
-  arguments.operand[0] = split_operand(p.a, a, planes_a);
-  arguments.operand[1] = split_operand(p.b, b, planes_b);
+  arguments.operand[0] = split_operand(p.a, a, workspace + offsets.planes_a);
+  arguments.operand[1] = split_operand(p.b, b, workspace + offsets.planes_b);
+  arguments.subnormal = reinterpret_cast<std::uint8_t*>(workspace + offsets.subnormal);
   const std::int64_t blocks = arguments.operand[0].blocks + arguments.operand[1].blocks;
+  products->subnormal = reinterpret_cast<const uint4*>(arguments.subnormal);
+  products->subnormal_words = ceil_div(blocks, kSubnormalWord);
   if (blocks > kMaxGridX) return cudaErrorInvalidValue;
   tiled_matmul_split_kernel<<<static_cast<unsigned>(blocks), kSplitThreads, 0, stream>>>(arguments);
   return cudaGetLastError();
@@ -93,10 +97,11 @@ cudaError_t launch_emulated(const Plan& plan, const Problem& problem, void* work
 
   EmulatedArguments arguments = {};
   arguments.problem = make_arguments<float>(p);
+  arguments.chain = emulated_chain(p.k);
   cudaError_t error = encode_planes(&arguments.a, bytes + offsets.planes_a, a, kEmulatedM, 1);
   if (error == cudaSuccess) error = encode_planes(&arguments.b, bytes + offsets.planes_b, b, tile.n, tile.cluster);
   if (error == cudaSuccess) {
-    error = launch_split(p, a, b, bytes + offsets.planes_a, bytes + offsets.planes_b, stream);
+    error = launch_split(p, a, b, bytes, offsets, &arguments, stream);
   }
   if (error != cudaSuccess) return error;
 

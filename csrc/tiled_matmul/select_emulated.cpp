@@ -100,15 +100,28 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
 PlaneLayout planes_of_a(const Problem& p) { return planes(p.a, p.m, p.k, p.batch, p.a.row_stride, p.a.col_stride); }
 PlaneLayout planes_of_b(const Problem& p) { return planes(p.b, p.n, p.k, p.batch, p.b.col_stride, p.b.row_stride); }
 
+SplitGrid split_grid(const PlaneLayout& layout) {
+  SplitGrid grid;
+  const std::int64_t runs = ceil_div(layout.length, kSplitRun);
+  while (grid.lane_shift < 5 && (std::int64_t{1} << grid.lane_shift) < runs) ++grid.lane_shift;
+  grid.line_blocks = ceil_div(layout.lines, (kSplitThreads >> grid.lane_shift) * kSplitLines);
+  grid.run_blocks = ceil_div(runs, std::int64_t{1} << grid.lane_shift);
+  grid.blocks = grid.line_blocks * grid.run_blocks * layout.batch;
+  return grid;
+}
+
 EmulatedWorkspace emulated_workspace(const Problem& problem, const Plan& plan) {
   constexpr std::int64_t kAlignment = 256;
   const Problem p = row_major_problem(problem);
   EmulatedWorkspace w;
   if (plan.splits > 1) w.bytes = round_up(partial_bytes(p, plan.splits), kAlignment);
+  const PlaneLayout a = planes_of_a(p), b = planes_of_b(p);
   w.planes_a = w.bytes;
-  w.bytes += round_up(planes_of_a(p).plane_stride * kPlanes * kPlaneBytes, kAlignment);
+  w.bytes += round_up(a.plane_stride * kPlanes * kPlaneBytes, kAlignment);
   w.planes_b = w.bytes;
-  w.bytes += round_up(planes_of_b(p).plane_stride * kPlanes * kPlaneBytes, kAlignment);
+  w.bytes += round_up(b.plane_stride * kPlanes * kPlaneBytes, kAlignment);
+  w.subnormal = w.bytes;
+  w.bytes += round_up(split_grid(a).blocks + split_grid(b).blocks, kAlignment);
   return w;
 }
 

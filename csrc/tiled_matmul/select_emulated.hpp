@@ -22,9 +22,17 @@ struct PlaneLayout {
 PlaneLayout planes_of_a(const Problem& problem);
 PlaneLayout planes_of_b(const Problem& problem);
 
-// Bytes into the workspace. The partial sums come first, then the planes.
+// The blocks of the kernel that splits, for one operand: 2^lane_shift threads of a warp share a line.
+struct SplitGrid {
+  int lane_shift = 0;
+  std::int64_t line_blocks = 0, run_blocks = 0, blocks = 0;  // along the lines of a matrix, along a line, all
+};
+SplitGrid split_grid(const PlaneLayout& layout);
+
+// Bytes into the workspace. The partial sums come first, then the planes, then a byte for each block of the kernel that
+// splits.
 struct EmulatedWorkspace {
-  std::int64_t planes_a = 0, planes_b = 0, bytes = 0;
+  std::int64_t planes_a = 0, planes_b = 0, subnormal = 0, bytes = 0;
 };
 EmulatedWorkspace emulated_workspace(const Problem& problem, const Plan& plan);
 
@@ -41,7 +49,7 @@ double emulated_cost(const Problem& problem, const DeviceFacts& device, const Pl
 // H200 in units of 2^-24, emulated and SGEMM, mean of five seeds: k = 128, exponents spread over 2^-20..2^20 1.87
 // and 1.54; 1024, uniform in [0, 1) 1.37 and 1.09; 8192, subnormal 9.87 and 9.62, all others better (normal 1.46
 // and 4.21); 65,536, subnormal 9.86 and 11.9, uniform 1.36 and 2.01, normal 1.45 and 9.93.
-inline constexpr std::int64_t kEmulatedAccurateK = 65536;
+inline constexpr std::int64_t kEmulatedAccurateK = 128;
 
 // Whether that is less than the same product should take on the CUDA cores.
 bool is_emulated_faster(const Problem& problem, const DeviceFacts& device, const Plan& plan);

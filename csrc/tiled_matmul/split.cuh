@@ -4,7 +4,8 @@
 // Tiling: a thread owns 4 neighbours of kSplitLines lines of an operand, 2^lane_shift threads of a warp the same line,
 // so that short lines do not leave lanes idle. Where a line's elements are neighbours on 16-byte boundaries they are
 // read 16 bytes at a time, otherwise one by one, whatever the strides are; each plane is written 8 bytes at a time. The
-// blocks of both operands lie behind each other in one grid. No barriers.
+// blocks of both operands lie behind each other in one grid. A block writes a byte of its own that says whether it saw
+// a subnormal element; one barrier before it.
 // Preconditions: planes start at multiples of 16 bytes, and pitches are multiples of 8 elements; blockDim.x =
 // kSplitThreads.
 #pragma once
@@ -16,10 +17,6 @@
 #include "csrc/tiled_matmul/index.cuh"
 
 namespace pmpp::matmul {
-
-inline constexpr int kSplitThreads = 256;
-inline constexpr int kSplitLines = 4;  // of a thread; their loads are under way together
-inline constexpr int kSplitRun = 4;    // neighbours of a thread
 
 // Strides in elements. `planes` holds [plane][batch][line][pitch].
 struct SplitOperand {
@@ -34,6 +31,7 @@ struct SplitOperand {
 
 struct SplitArguments {
   SplitOperand operand[2];
+  std::uint8_t* subnormal;  // one byte a block, and zeros up to a multiple of kSubnormalWord
 };
 
 __device__ __forceinline__ void read_run(float (&run)[kSplitRun], const SplitOperand& p, const float* at,
@@ -64,7 +62,7 @@ __global__ void __launch_bounds__(kSplitThreads)
       ((block - line_block * p.run_blocks << p.lane_shift) + (lane & ((1 << p.lane_shift) - 1))) * kSplitRun;
   const std::int64_t line0 =
       (line_block - batch * p.line_blocks) * (step_lines * kSplitLines) + warp * warp_lines + (lane >> p.lane_shift);
-  if (first >= p.length) return;
+  const bool inside = first < p.length;
   const float* const from = p.data + batch * p.batch_stride + first * p.step;
   std::uint16_t* const to = p.planes + batch * p.lines * p.pitch + first;
 
@@ -72,21 +70,33 @@ __global__ void __launch_bounds__(kSplitThreads)
 #pragma unroll
   for (int i = 0; i < kSplitLines; ++i) {
     const std::int64_t line = line0 + i * step_lines;
-    if (line < p.lines) read_run(run[i], p, from + line * p.line_stride, p.length - first);
+    if (inside && line < p.lines) read_run(run[i], p, from + line * p.line_stride, p.length - first);
   }
+  bool subnormal = false;
 #pragma unroll
   for (int i = 0; i < kSplitLines; ++i) {
     const std::int64_t line = line0 + i * step_lines;
-    if (line >= p.lines) continue;
+    if (!inside || line >= p.lines) continue;
     SplitFloat parts[kSplitRun];
 #pragma unroll
-    for (int j = 0; j < kSplitRun; ++j) parts[j] = split_float(run[i][j]);
+    for (int j = 0; j < kSplitRun; ++j) {
+      parts[j] = split_float(run[i][j]);
+      subnormal |= is_subnormal(run[i][j]);
+    }
 #pragma unroll
     for (int plane = 0; plane < kPlanes; ++plane) {
       const auto pair = [&](int j) {
         return parts[j].plane[plane].bits | static_cast<std::uint32_t>(parts[j + 1].plane[plane].bits) << 16;
       };
       *reinterpret_cast<uint2*>(to + plane * p.plane_stride + line * p.pitch) = make_uint2(pair(0), pair(2));
+    }
+  }
+  const bool any = __syncthreads_or(subnormal) != 0;
+  if (threadIdx.x == 0) args.subnormal[blockIdx.x] = any;
+  if (blockIdx.x == gridDim.x - 1) {
+    const unsigned byte = gridDim.x + threadIdx.x;
+    if (threadIdx.x < kSubnormalWord && byte < (gridDim.x + kSubnormalWord - 1) / kSubnormalWord * kSubnormalWord) {
+      args.subnormal[byte] = 0;
     }
   }
 #endif

@@ -292,6 +292,56 @@ struct FragmentOrigin {
   std::int64_t col;  // of sums[0]; sums[4 i] is 8 i further right
 };
 
+// Two neighbours of a row of c, as they are loaded together.
+template <class T>
+struct NeighboursOfC {
+  std::uint32_t word;
+
+  __device__ __forceinline__ void load(const T* at) { word = __ldg(reinterpret_cast<const std::uint32_t*>(at)); }
+  __device__ __forceinline__ float first() const { return T{static_cast<std::uint16_t>(word)}.to_float(); }
+  __device__ __forceinline__ float second() const { return T{static_cast<std::uint16_t>(word >> 16)}.to_float(); }
+};
+template <>
+struct NeighboursOfC<float> {
+  float2 pair;
+
+  __device__ __forceinline__ void load(const float* at) { pair = __ldg(reinterpret_cast<const float2*>(at)); }
+  __device__ __forceinline__ float first() const { return pair.x; }
+  __device__ __forceinline__ float second() const { return pair.y; }
+};
+
+// sums += beta * c where a row of c is contiguous and pairs are aligned; a row that all share is read once. Loads go
+// out together, as many as there are registers for: one after another each would wait for the L2 cache.
+template <class T, int kCount>
+__device__ __forceinline__ void add_pairs_of_c(float (&sums)[kCount], const Arguments<T>& p, const FragmentOrigin& at,
+                                               const T* c) {
+  constexpr int kPairs = kCount / 4, kMost = sizeof(T) == sizeof(float) ? 4 : 16;
+  constexpr int kTogether = kPairs < kMost ? kPairs : kMost;
+  const bool is_shared = p.c_row == 0;
+#pragma unroll
+  for (int first = 0; first < kPairs; first += kTogether) {
+    NeighboursOfC<T> pairs[kTogether];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (half == 0 || !is_shared) {
+        const bool inside = is_shared || at.row + half * 8 < p.m;
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          const int col = (first + i) * 8;
+          pairs[i] = {};
+          if (inside && at.col + col < p.n) pairs[i].load(c + half * 8 * p.c_row + col);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        float* const sum = sums + (first + i) * 4 + half * 2;
+        sum[0] += p.beta * pairs[i].first();
+        sum[1] += p.beta * pairs[i].second();
+      }
+    }
+  }
+}
+
 // sums = alpha * sums + beta * c.
 template <class T, int kCount>
 __device__ __forceinline__ void apply_scalars(float (&sums)[kCount], const Arguments<T>& p, const FragmentOrigin& at,
@@ -301,16 +351,27 @@ __device__ __forceinline__ void apply_scalars(float (&sums)[kCount], const Argum
     for (float& sum : sums) sum *= p.alpha;
   }
   if (p.c == nullptr) return;
+  const T* const c = p.c + batch * p.c_batch + at.row * p.c_row + at.col * p.c_col;
+  if (p.c_col == 1 && ((p.c_row | p.c_batch | p.n) & 1) == 0 &&
+      reinterpret_cast<std::uintptr_t>(p.c) % (2 * sizeof(T)) == 0) {
+    add_pairs_of_c(sums, p, at, c);
+    return;
+  }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const std::int64_t row = at.row + half * 8;
-    if (row >= p.m) continue;
-    const T* const c = p.c + batch * p.c_batch + row * p.c_row + at.col * p.c_col;
+    if (at.row + half * 8 >= p.m) continue;
+    const T* const row = c + half * 8 * p.c_row;
+    if (p.c_col == 0) {  // a column that all share, as a shared row is where the problem was exchanged
+      const float value = widen(load(row));
+#pragma unroll
+      for (int i = 0; i < kCount / 2; ++i) sums[i / 2 * 4 + half * 2 + i % 2] += p.beta * value;
+      continue;
+    }
 #pragma unroll
     for (int i = 0; i < kCount / 4; ++i) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        if (at.col + i * 8 + j < p.n) sums[i * 4 + half * 2 + j] += p.beta * widen(load(c + (i * 8 + j) * p.c_col));
+        if (at.col + i * 8 + j < p.n) sums[i * 4 + half * 2 + j] += p.beta * widen(load(row + (i * 8 + j) * p.c_col));
       }
     }
   }
@@ -443,7 +504,7 @@ __device__ __forceinline__ void store_rows_by_chunks(T* to, std::int64_t pitch, 
   const int head = off == 0 ? 0 : min(kChunk - off, columns), tail = (columns - head) % kChunk;
   const int count = row >= rows ? 0 : lane % 2 == 0 ? head : tail;
   const int col0 = lane % 2 == 0 ? 0 : columns - tail;
-  T element[kChunk - 1];
+  T element[kChunk - 1] = {};  // what is left undefined the compiler carries along
 #pragma unroll
   for (int i = 0; i < kChunk - 1; ++i) {
     const int col = col0 + i;

@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/common/int_math.hpp"
@@ -101,7 +102,39 @@ TEST(SplitFloat, InfinitiesAndNaNAreAllInTheFirstPart) {
   }
 }
 
+TEST(SplitFloat, KnowsSubnormalElements) {
+  for (const std::uint32_t bits : {0x1u, 0x7fffffu, 0x80000001u, 0x807fffffu}) {
+    EXPECT_TRUE(is_subnormal(float_from_bits(bits))) << std::hex << bits;
+  }
+  for (const std::uint32_t bits : {0x0u, 0x80000000u, 0x00800000u, 0x3f800000u, 0x7f800000u, 0x7f800001u, 0xffc00000u}) {
+    EXPECT_FALSE(is_subnormal(float_from_bits(bits))) << std::hex << bits;
+  }
+}
+
 // ---- emulated ------------------------------------------------------------------------------------------------------
+
+// Every element has a thread: a block's warps take 2^lane_shift runs of 4 of each of their lines.
+TEST(EmulatedSelect, TheSplitCoversItsOperand) {
+  for (const std::int64_t lines : {1, 3, 31, 32, 33, 1000}) {
+    for (const std::int64_t length : {1, 4, 5, 127, 128, 129, 5000}) {
+      PlaneLayout layout;
+      layout.lines = lines, layout.length = length, layout.batch = 3;
+      const SplitGrid grid = split_grid(layout);
+      const std::int64_t run = (std::int64_t{1} << grid.lane_shift) * kSplitRun;
+      EXPECT_GE(grid.run_blocks * run, length);
+      EXPECT_LT((grid.run_blocks - 1) * run, length);
+      EXPECT_GE(grid.line_blocks * (kSplitThreads >> grid.lane_shift) * kSplitLines, lines);
+      EXPECT_LT((grid.line_blocks - 1) * (kSplitThreads >> grid.lane_shift) * kSplitLines, lines);
+      EXPECT_EQ(grid.blocks, grid.line_blocks * grid.run_blocks * 3);
+    }
+  }
+}
+
+TEST(EmulatedSelect, LongerChainsWhereKHidesWhatTheyCutOff) {
+  for (const auto& [k, steps] : {std::pair<std::int64_t, int>{1, 1}, {511, 1}, {512, 2}, {8191, 2}, {8192, 4}}) {
+    EXPECT_EQ(emulated_chain(k), steps) << k;
+  }
+}
 
 // What the kernels take for granted of their launch.
 void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& device) {
@@ -129,7 +162,10 @@ void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& d
   EXPECT_EQ(plan.workspace_bytes, w.bytes) << what;
   EXPECT_GE(w.planes_a, plan.splits > 1 ? partial_bytes(p, plan.splits) : 0) << what;
   EXPECT_GE(w.planes_b - w.planes_a, 3 * 2 * planes_of_a(p).plane_stride) << what;
-  EXPECT_GE(w.bytes - w.planes_b, 3 * 2 * planes_of_b(p).plane_stride) << what;
+  EXPECT_GE(w.subnormal - w.planes_b, 3 * 2 * planes_of_b(p).plane_stride) << what;
+  const std::int64_t split_blocks = split_grid(planes_of_a(p)).blocks + split_grid(planes_of_b(p)).blocks;
+  EXPECT_GE(w.bytes - w.subnormal, round_up(split_blocks, kSubnormalWord)) << what;
+  EXPECT_EQ(w.subnormal % kSubnormalWord, 0) << what;
   for (const PlaneLayout& layout : {planes_of_a(p), planes_of_b(p)}) {
     EXPECT_GE(layout.pitch, layout.length) << what;
     EXPECT_EQ(layout.pitch % 8, 0) << what << ": not a pitch of TMA";
