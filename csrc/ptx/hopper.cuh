@@ -63,4 +63,17 @@ __device__ __forceinline__ void bar_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// ld.global.nc of the 2 or 4 bytes at an address, for what it leaves in L1.
+template <class T>
+__device__ __forceinline__ void load_and_discard(const T* at) {
+  if constexpr (sizeof(T) == 2) {
+    std::uint16_t ignored;
+    asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(ignored) : "l"(__cvta_generic_to_global(at)));
+  } else {
+    static_assert(sizeof(T) == 4);
+    std::uint32_t ignored;
+    asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(ignored) : "l"(__cvta_generic_to_global(at)));
+  }
+}
+
 }  // namespace pmpp::ptx

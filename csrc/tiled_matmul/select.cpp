@@ -6,7 +6,9 @@
 #include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/config.hpp"
 #include "csrc/tiled_matmul/cpu/micro_tile.hpp"
+#include "csrc/tiled_matmul/mma64.hpp"
 #include "csrc/tiled_matmul/select_emulated.hpp"
+#include "csrc/tiled_matmul/select_mma64.hpp"
 #include "csrc/tiled_matmul/select_simt.hpp"
 #include "csrc/tiled_matmul/select_wgmma.hpp"
 
@@ -56,7 +58,11 @@ bool available(Algorithm algorithm, DType dtype, const DeviceFacts& device, Floa
 Algorithm fastest(const Problem& problem, const DeviceFacts& device) {
   if (!device.is_cuda) return Algorithm::kBlocked;
   const bool small = std::max({problem.m, problem.n, problem.k}) < (std::int64_t{1} << 31);
-  if (device.compute_capability != 90 && small && has_mma(problem.dtype, device)) return Algorithm::kMma;
+  if (mma64_planes(problem.dtype) > 0) {
+    if (is_mma64_faster(problem, device)) return Algorithm::kMma;
+  } else if (device.compute_capability != 90 && small && has_mma(problem.dtype, device)) {
+    return Algorithm::kMma;
+  }
   if (simt_takes(problem, device)) return Algorithm::kSimt;
   const int width = dynamic_tile_width(element_size(problem.dtype), device);
   if (width == 0) return Algorithm::kNaive;

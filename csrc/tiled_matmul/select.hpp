@@ -69,8 +69,9 @@ std::optional<Plan> mma_plan(const Problem& problem, const DeviceFacts& device);
 // and three pieces.
 std::vector<Plan> mma_plans(const Problem& problem, const DeviceFacts& device);
 
-// Whether the device runs mma for the dtype: sm_80 or later, float16 or bfloat16.
+// Whether the device runs mma for the dtype: sm_80 or later, float16, bfloat16, float64 or complex128.
 bool has_mma(DType dtype, const DeviceFacts& device);
+
 // Every plan of the algorithm that can run the problem, of which select picks one. For tests and measurements.
 std::vector<Plan> plans(const Problem& problem, const DeviceFacts& device, Algorithm asked);
 

@@ -6,6 +6,7 @@
 
 #include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/emulated.hpp"
+#include "csrc/tiled_matmul/select_simt.hpp"
 #include "csrc/tiled_matmul/select_wgmma.hpp"
 
 namespace pmpp::matmul {
@@ -18,22 +19,20 @@ constexpr std::int64_t kTmaElements = 8;                   // short lines do wit
 constexpr std::int64_t kPlaneBytes = 2;
 
 // What a tile costs: microseconds for a step of 64 of k while every multiprocessor works, and for starting and
-// finishing an output tile (H200, 1024..4096 squares). At the peak of the tensor cores a step of 128 x 128 takes 1.68
-// us.
+// finishing an output tile. At the peak of the tensor cores a step of 128 x 128 takes 1.68 us. These and the constants
+// below are fitted to the times of all plans for 68 shapes on an H200 (100..8192, all layouts, flat, long k): the
+// choice then takes 1.005 times as long as the fastest plan in the geometric mean.
 struct TileCost {
   double step, fixed;
 };
-constexpr TileCost kTileCosts[kEmulatedTileCount] = {{2.62, 2.0}, {2.66, 2.0}, {1.57, 1.5}};
-constexpr double kLaunchUs = 8.0;           // of the split and the kernel
-constexpr double kSplitBytesPerUs = 2.5e6;  // 4 read and 6 written an element
-constexpr double kReduceLaunchUs = 3.0;     // of the second pass
-constexpr double kReduceBytesPerUs = 6e6;   // of partial sums, written and read; they mostly stay in L2
-
-// The best that the CUDA cores do: 51 TFLOP/s is what cuBLAS reaches at 8192 x 8192 x 8192, shared by tiles that a
-// multiprocessor works on one after another.
-constexpr std::int64_t kSimtTile = 64;
-constexpr double kSimtTileUs = 0.0212;  // of a step of k
-constexpr double kSimtLaunchUs = 4.0;
+constexpr TileCost kTileCosts[kEmulatedTileCount] = {{2.362, 3.22}, {2.34, 4.65}, {1.457, 1.39}};
+// Of the step, where hi hi goes to the sums after one, two or four steps of the tensor core.
+constexpr double chain_cost(int chain) { return chain == 1 ? 1.414 : chain == 2 ? 1.093 : 1.0; }
+constexpr double kLaunchUs = 11.4;            // of the split and the kernel
+constexpr double kSplitBytesPerUs = 3.83e6;   // 4 read and 6 written an element
+constexpr double kReduceLaunchUs = 2.12;      // of the second pass
+constexpr double kReduceBytesPerUs = 5.14e6;  // of partial sums, written and read; they mostly stay in L2
+constexpr double kResultBytesPerUs = 4.15e6;
 
 PlaneLayout planes(const Operand& operand, std::int64_t lines, std::int64_t k, std::int64_t batch,
                    std::int64_t line_stride, std::int64_t k_stride) {
@@ -139,7 +138,8 @@ double emulated_cost(const Problem& problem, const DeviceFacts& device, const Pl
       round_up(ceil_div(p.m, kEmulatedM), tile.cluster) * ceil_div(p.n, tile.n) * p.batch * plan.splits;
   const auto waves = static_cast<double>(ceil_div(items, std::max(device.sm_count, 1)));
   const double steps = static_cast<double>(plan.split_k) / kWgmmaK;
-  double total = kLaunchUs + waves * (steps * tile_cost.step + tile_cost.fixed);
+  double total = kLaunchUs + waves * (steps * tile_cost.step * chain_cost(emulated_chain(p.k)) + tile_cost.fixed);
+  total += static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batch) * 4 / kResultBytesPerUs;
   for (const PlaneLayout& layout : {planes_of_a(p), planes_of_b(p)}) {
     total += static_cast<double>(layout.plane_stride) * (4 + kPlanes * kPlaneBytes) / kSplitBytesPerUs;
   }
@@ -150,10 +150,8 @@ double emulated_cost(const Problem& problem, const DeviceFacts& device, const Pl
 }
 
 bool is_emulated_faster(const Problem& problem, const DeviceFacts& device, const Plan& plan) {
-  const double tiles = static_cast<double>(ceil_div(problem.m, kSimtTile)) *
-                       static_cast<double>(ceil_div(problem.n, kSimtTile)) * static_cast<double>(problem.batch);
-  const double simt = kSimtLaunchUs + std::ceil(tiles / device.sm_count) * static_cast<double>(problem.k) * kSimtTileUs;
-  return emulated_cost(problem, device, plan) < simt;
+  const std::optional<Plan> simt = simt_plan(problem, device);
+  return !simt.has_value() || emulated_cost(problem, device, plan) < simt_cost(problem, device, *simt);
 }
 
 std::optional<Plan> emulated_plan(const Problem& problem, const DeviceFacts& device) {

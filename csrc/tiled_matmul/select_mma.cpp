@@ -3,7 +3,9 @@
 
 #include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/mma.hpp"
+#include "csrc/tiled_matmul/mma64.hpp"
 #include "csrc/tiled_matmul/select.hpp"
+#include "csrc/tiled_matmul/select_mma64.hpp"
 
 namespace pmpp::matmul {
 namespace {
@@ -89,6 +91,7 @@ bool is_mma_async(const MmaOperand& operand, std::int64_t batch) {
 }
 
 bool has_mma(DType dtype, const DeviceFacts& device) {
+  if (mma64_planes(dtype) > 0) return has_mma64(dtype, device);
   return device.is_cuda && device.compute_capability >= 80 && (dtype == DType::kFloat16 || dtype == DType::kBFloat16) &&
          std::all_of(std::begin(kMmaTiles), std::end(kMmaTiles),
                      [&](const MmaTile& tile) { return fits(tile, device); });
@@ -97,6 +100,7 @@ bool has_mma(DType dtype, const DeviceFacts& device) {
 // The tile and the number of pieces of k with the least cost. k is split only where the tiles leave half of the
 // multiprocessors idle, into as many pieces as still run at once.
 std::optional<Plan> mma_plan(const Problem& problem, const DeviceFacts& device) {
+  if (mma64_planes(problem.dtype) > 0) return mma64_plan(problem, device);
   if (!has_mma(problem.dtype, device)) return std::nullopt;
   std::optional<Plan> best;
   for (int config = 0; config < kMmaConfigs; ++config) {
@@ -113,6 +117,7 @@ std::optional<Plan> mma_plan(const Problem& problem, const DeviceFacts& device) 
 }
 
 std::vector<Plan> mma_plans(const Problem& problem, const DeviceFacts& device) {
+  if (mma64_planes(problem.dtype) > 0) return mma64_plans(problem, device);
   std::vector<Plan> plans;
   if (!has_mma(problem.dtype, device)) return plans;
   for (int config = 0; config < kMmaConfigs; ++config) {

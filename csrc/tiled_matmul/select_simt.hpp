@@ -19,6 +19,9 @@ bool simt_takes(const Problem& problem, const DeviceFacts& device);
 // The plan that should take least time; none where simt_takes() says so.
 std::optional<Plan> simt_plan(const Problem& problem, const DeviceFacts& device);
 
+// The microseconds that a plan of simt should take.
+double simt_cost(const Problem& problem, const DeviceFacts& device, const Plan& plan);
+
 // Every plan that can run the problem, for tests and measurements: each tile of the dtype, with k whole and, where it
 // is long enough, in two to four pieces.
 std::vector<Plan> simt_plans(const Problem& problem, const DeviceFacts& device);

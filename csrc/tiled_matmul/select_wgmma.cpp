@@ -16,32 +16,31 @@ constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max() - 102
 constexpr std::int64_t kPackedPitch = 64;                                           // whole lines of 128 bytes
 
 // What a tile costs: microseconds for a step of 64 of k while every multiprocessor works, and for starting and
-// finishing an output tile. These and the constants below are fitted to the times of all plans for 88 shapes in
+// finishing an output tile. These and the constants below are fitted to the times of all plans for 82 shapes in
 // bfloat16 on an H200 (squares 128..8192, language-model shapes with m = 1..2048, flat, long k, odd): the choice then
-// takes 1.014 times as long as the fastest plan in the geometric mean. Tiles that never were the fastest are gone: 128
-// x 128 in pieces within a cluster, 128 x 192 and 64 x 256 in clusters of two, 128 x 128 and 64 x 128 that realign
-// (1000 x 1000 x 1000 off its alignment: 16.3 us copied first, 28.8 realigned).
+// takes 1.010 times as long as the fastest plan in the geometric mean. Tiles that never were the fastest are gone: 128
+// x 128 in pieces within a cluster, 128 x 192 and 64 x 256 in clusters of two, 128 x 128 and 64 x 128 that realign.
 struct TileCost {
   double step, fixed;
 };
 constexpr TileCost kWgmmaCosts[kWgmmaTileCount] = {
-    {0.561, 2.02}, {0.570, 1.71}, {0.460, 1.33}, {0.349, 1.00}, {0.307, 0.66}, {0.347, 2.05},
-    {0.214, 0.59}, {0.381, 0.60}, {0.263, 0.23}, {0.288, 3.63}, {0.254, 4.50}, {0.312, 3.15},
-    {0.798, 1.46}, {0.228, 0.85}, {0.160, 0.70}, {0.131, 0.40},
+    {0.536, 1.88}, {0.500, 1.49}, {0.398, 1.21}, {0.310, 0.95}, {0.276, 0.57}, {0.286, 2.07},
+    {0.203, 0.54}, {0.313, 0.37}, {0.217, 0.18}, {0.279, 2.72}, {0.244, 4.12}, {0.287, 2.76},
+    {0.728, 1.07}, {0.202, 0.81}, {0.129, 0.37}, {0.120, 0.24},
 };
-constexpr double kAloneShare = 0.796;   // of the time of a block, where the other of its multiprocessor is missing
+constexpr double kAloneShare = 0.87;    // of the time of a block, where the other of its multiprocessor is missing
 constexpr double kClusterShare = 0.9;   // of the multiprocessors, that clusters of more than two blocks can fill
-constexpr double kHiddenShare = 0.565;  // of the shorter of computing and moving bytes, how much the longer one hides
-constexpr double kLaunchUs = 6.4;       // of the kernel
-constexpr double kBytesPerUs = 4.2e6;   // operands and result
-constexpr double kPackLaunchUs = 2.3;   // of the copy of operands
-constexpr double kPackBytesPerUs = 3.2e6;       // read and written by it
-constexpr double kReduceLaunchUs = 2.9;         // of the second pass
-constexpr double kReduceBytesPerUs = 4.9e6;     // of partial sums, written and read; they mostly stay in L2
-constexpr double kScatteredBytesPerUs = 1.9e6;  // of a result that TMA cannot write
+constexpr double kHiddenShare = 0.488;  // of the shorter of computing and moving bytes, how much the longer one hides
+constexpr double kLaunchUs = 6.9;       // of the kernel
+constexpr double kBytesPerUs = 4.14e6;  // operands and result
+constexpr double kPackLaunchUs = 1.85;  // of the copy of operands
+constexpr double kPackBytesPerUs = 3.33e6;       // read and written by it
+constexpr double kReduceLaunchUs = 2.74;         // of the second pass
+constexpr double kReduceBytesPerUs = 4.74e6;     // of partial sums, written and read; they mostly stay in L2
+constexpr double kScatteredBytesPerUs = 2.42e6;  // of a result that TMA cannot write
 // What such a store adds to a tile of 128 x 128 where blocks do not share operands: 4096 x 4097 x 4096 takes 268 us in
 // such tiles and 229 in clusters of two, 189 and 191 with n = 4096.
-constexpr double kScatteredTileUs = 4.0;
+constexpr double kScatteredTileUs = 1.62;
 
 std::int64_t tma_elements(DType dtype) { return kTmaBytes / element_size(dtype); }
 

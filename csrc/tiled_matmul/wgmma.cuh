@@ -342,6 +342,19 @@ __device__ __forceinline__ void add_pairs_of_c(float (&sums)[kCount], const Argu
   }
 }
 
+// Brings the part of a row of c that all rows of d share, 128 bytes a thread, into L1 while the tile is multiplied. Read
+// only behind it, it came from the L2 cache, while nothing was multiplied: H200, 8192 x 3072 x 768 in bfloat16 74.3 us,
+// 62.1 without c.
+template <class T>
+__device__ __forceinline__ void touch_shared_row_of_c(const Arguments<T>& p, std::int64_t first_col, int columns,
+                                                      std::int64_t batch) {
+  constexpr int kLine = 128 / sizeof(T);
+  const int thread = threadIdx.x % kWarpgroup;
+  const std::int64_t col = first_col + thread * kLine;
+  if (p.c == nullptr || p.c_row != 0 || p.c_col != 1 || thread * kLine >= columns || col >= p.n) return;
+  ptx::load_and_discard(p.c + batch * p.c_batch + col);
+}
+
 // sums = alpha * sums + beta * c.
 template <class T, int kCount>
 __device__ __forceinline__ void apply_scalars(float (&sums)[kCount], const Arguments<T>& p, const FragmentOrigin& at,
@@ -589,6 +602,7 @@ __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const Wgm
         if (consumer == 1) ptx::bar_sync(kLeadBarrier, 2 * kWarpgroup);
       }
     }
+    touch_shared_row_of_c(p, std::int64_t{item.col_tile} * kTile.n, kTile.n, item.batch);
     multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, blocks, ring, lead);
     const FragmentOrigin at = {std::int64_t{item.row_tile} * kTile.m + consumer * 64 + warp * 16 + lane / 4,
                                std::int64_t{item.col_tile} * kTile.n + lane % 4 * 2};

@@ -1,0 +1,3 @@
+#include "csrc/tiled_matmul/mma64_instantiate.cuh"
+
+template cudaError_t pmpp::matmul::launch_mma64_typed<double>(const Plan&, const Problem&, void*, cudaStream_t);
