@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Errors of float32 products against float64 over k and over kinds of data: benchmarks/results/<gpu>-accuracy.json.
 
-For each algorithm and for torch.mm in the IEEE setting (cuBLAS SGEMM on CUDA), the same operands, several seeds. Both
-figures are in units of 2^-24: `norm` is ||c - ref|| / ||ref||, `element` max |c - ref| / (|a| @ |b|), each the mean
-over the seeds. `accurate` says whether an algorithm is as accurate as torch.mm in that row: its norm at most the
-baseline's, its worst element within 1.25 times. Where one is not, `auto` must not take it for that k.
+For each algorithm and for torch.mm in the IEEE setting (cuBLAS SGEMM on CUDA), the same operands, several seeds. With
+`--dtype complex64` products of complex numbers (CGEMM) against complex128, in <gpu>-complex64-accuracy.json: both parts
+are of the kind that is named. Both figures are in units of 2^-24: `norm` is ||c - ref|| / ||ref||, `element`
+max |c - ref| / (|a| @ |b|), each the mean over the seeds. `accurate` says whether an algorithm is as accurate as
+torch.mm in that row: its norm at most the baseline's, its worst element within 1.25 times. Where one is not, `auto`
+must not take it for that k.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ UNIT = 2.0**-24
 ELEMENT_ALLOWANCE = 1.25
 BASELINE = "torch.mm"
 ALGORITHMS = ("simt", "emulated")
+
+DTYPES = {"float32": torch.float32, "complex64": torch.complex64}
 
 Operands = tuple[torch.Tensor, torch.Tensor]
 
@@ -86,23 +90,40 @@ DATA: dict[str, Callable[[_Random, int, int, int], Operands]] = {
 }
 
 
+def operands(kind: str, random: _Random, m: int, n: int, k: int, dtype: torch.dtype = torch.float32) -> Operands:
+    """A pair of one kind; of complex numbers the real parts are one pair and the imaginary parts the next."""
+    a, b = DATA[kind](random, m, n, k)
+    if not dtype.is_complex:
+        return a, b
+    a_imaginary, b_imaginary = DATA[kind](random, m, n, k)
+    return torch.complex(a, a_imaginary), torch.complex(b, b_imaginary)
+
+
 def errors(result: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
     """Norm-wise and worst element-wise error of a product, in units of 2^-24."""
-    wide_a, wide_b = a.double(), b.double()
+    wide = torch.complex128 if result.is_complex() else torch.float64
+    wide_a, wide_b = a.to(wide), b.to(wide)
     reference = wide_a @ wide_b
-    difference = result.double() - reference
+    difference = result.to(wide) - reference
     norm = float(difference.norm() / reference.norm())
     element = float((difference.abs() / (wide_a.abs() @ wide_b.abs())).max())
     return norm / UNIT, element / UNIT
 
 
 def measure(
-    kind: str, k: int, algorithms: Sequence[str], device: torch.device, *, size: int = SIZE, seeds: int = SEEDS
+    kind: str,
+    k: int,
+    algorithms: Sequence[str],
+    device: torch.device,
+    *,
+    dtype: torch.dtype = torch.float32,
+    size: int = SIZE,
+    seeds: int = SEEDS,
 ) -> list[dict[str, Any]]:
     """The rows of one kind of data and one k: the baseline's first, then one an algorithm."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in (BASELINE, *algorithms)}
     for seed in range(seeds):
-        a, b = DATA[kind](_Random(seed, device), size, size, k)
+        a, b = operands(kind, _Random(seed, device), size, size, k, dtype)
         found[BASELINE].append(errors(torch.mm(a, b), a, b))
         for name in algorithms:
             found[name].append(errors(torch_pmpp.tiled_matmul(a, b, algorithm=name), a, b))
@@ -143,10 +164,11 @@ def parser() -> argparse.ArgumentParser:
     """The command line. Lists are separated by commas."""
     result = Parser(prog="accuracy.py", description=(__doc__ or "").splitlines()[0])
     result.add_argument("--device", default="cuda", choices=("cpu", "cuda"))
+    result.add_argument("--dtype", default="float32", choices=tuple(DTYPES))
     result.add_argument("--k", type=names(), default=[str(k) for k in INNER], help="lengths of the inner dimension")
     result.add_argument("--data", type=names(tuple(DATA)), default=list(DATA), help="kinds of data")
     result.add_argument("--algorithms", type=names(), default=None, help="default: simt, emulated, those there are")
-    result.add_argument("--output", type=Path, help="default: benchmarks/results/<gpu>-accuracy.json")
+    result.add_argument("--output", type=Path, help="default: benchmarks/results/<gpu>[-complex64]-accuracy.json")
     return result
 
 
@@ -158,11 +180,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("accuracy.py: no CUDA device", file=sys.stderr)
         return 2
     torch.backends.cuda.matmul.allow_tf32 = False
-    offered = torch_pmpp.algorithms("tiled_matmul", device.type, torch.float32)
+    dtype = DTYPES[options.dtype]
+    offered = torch_pmpp.algorithms("tiled_matmul", device.type, dtype)
     wanted = options.algorithms or [name for name in ALGORITHMS if name in offered]
-    path = options.output or ROOT / "benchmarks" / "results" / machine.results_name(device).replace(
-        ".json", "-accuracy.json"
-    )
+    suffix = "-accuracy.json" if dtype == torch.float32 else f"-{options.dtype}-accuracy.json"
+    path = options.output or ROOT / "benchmarks" / "results" / machine.results_name(device).replace(".json", suffix)
     report: dict[str, Any] = {
         "gpu": machine.device_name(device),
         "torch": torch.__version__,
@@ -170,11 +192,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "source_digest": source_digest(),
         "seeds": SEEDS,
         "size": SIZE,
+        **({} if dtype == torch.float32 else {"dtype": options.dtype}),
         "records": [],
     }
     for k in map(int, options.k):
         for kind in options.data:
-            report["records"] += measure(kind, k, wanted, device)
+            report["records"] += measure(kind, k, wanted, device, dtype=dtype)
             write_atomically(path, json.dumps(report, indent=1) + "\n")
     print(table(report["records"]), end="")
     return 0

@@ -116,6 +116,8 @@ _LAYOUT_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (1000, 1000, 1000), (5
 _HALF_LAYOUT_SHAPES = ((2048, 2048, 2048), (8192, 8192, 8192))
 _HALF_OFFSET_SHAPE = (4096, 4096, 4096)
 _DTYPE_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (511, 513, 1025), SEED_SHAPE)
+# Complex products that tensor cores may do as real ones, in every layout.
+_COMPLEX64_SHAPES = ((2048, 2048, 2048), (2047, 2047, 2047))
 _TF32_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (1000, 1000, 1000), (16, 4096, 4096))
 _TRANSPOSE_LAYOUT_SHAPES = ((4096, 4096), (8191, 8193))
 # Read from one element past an aligned base, as a slice is.
@@ -251,6 +253,8 @@ def matmul_cases(device: str) -> list[Case]:
         if dtype not in ("float32", "bfloat16"):
             cases += [_product("dtype", shape, dtype) for shape in _DTYPE_SHAPES]
     if device == "cuda":
+        for shape in _COMPLEX64_SHAPES:
+            cases += [_product("dtype", shape, "complex64", layout=layout) for layout in MATMUL_LAYOUTS]
         cases += [_product("tf32", shape, "float32", precision="tf32") for shape in _TF32_SHAPES]
         cases += _half_cases()
     else:

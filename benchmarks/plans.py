@@ -43,6 +43,9 @@ PRODUCTS = (
 )
 
 
+DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+
+
 @dataclass(frozen=True)
 class Product:
     """m x k by k x n; T in the layout is an operand that lies transposed."""
@@ -66,7 +69,8 @@ class Product:
         """Random normal ones, as this product says how they lie."""
 
         def operand(rows: int, cols: int, is_transposed: bool) -> torch.Tensor:
-            flat = torch.randn(rows * cols + self.offset, device=device).to(dtype)[self.offset :]
+            drawn = torch.complex64 if dtype.is_complex else torch.float32
+            flat = torch.randn(rows * cols + self.offset, dtype=drawn, device=device).to(dtype)[self.offset :]
             return flat.view(cols, rows).t() if is_transposed else flat.view(rows, cols)
 
         return operand(self.m, self.k, self.layout[0] == "T"), operand(self.k, self.n, self.layout[1] == "T")
@@ -85,11 +89,12 @@ class Measured:
 
 
 def is_right(result: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether each element is within its rounding and 2^-18 of |a| @ |b| of the product in float64."""
-    wide_a, wide_b = a.double(), b.double()
+    """Whether each element is within its rounding and 2^-18 of |a| @ |b| of the product in float64 or complex128."""
+    wide = torch.complex128 if a.is_complex() else torch.float64
+    wide_a, wide_b = a.to(wide), b.to(wide)
     exact = wide_a @ wide_b
     slack = exact.abs() * torch.finfo(result.dtype).eps + (wide_a.abs() @ wide_b.abs()) * 2.0**-18
-    return bool(((result.double() - exact).abs() <= slack).all())
+    return bool(((result.to(wide) - exact).abs() <= slack).all())
 
 
 def measure(
@@ -123,7 +128,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line. Lists are separated by commas."""
     result = Parser(prog="plans.py", description=(__doc__ or "").splitlines()[0])
     result.add_argument("--device", default="cuda", choices=("cpu", "cuda"))
-    result.add_argument("--dtype", default="bfloat16", choices=("float16", "bfloat16", "float32", "float64"))
+    result.add_argument("--dtype", default="bfloat16", choices=DTYPES)
     result.add_argument("--algorithms", type=names(), help="default: all that can do the dtype, but the classic ones")
     result.add_argument("--products", type=names(), default=list(PRODUCTS))
     result.add_argument("--seconds", type=positive, default=0.05, help="for a product (default: %(default)s)")

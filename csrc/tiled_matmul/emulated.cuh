@@ -1,6 +1,7 @@
-// emulated: float32 results from the bfloat16 tensor cores of sm_90a. Each operand has been split into three planes,
-// hi + mid / 256 + lo / 65536 (emulated.hpp, split.cuh); six of the nine products of planes are formed, all nine where an
-// operand has subnormal elements.
+// emulated: float32 and complex64 results from the bfloat16 tensor cores of sm_90a. Each operand has been split into
+// three planes, hi + mid / 256 + lo / 65536 (emulated.hpp, split.cuh); six of the nine products of planes are formed,
+// all nine where an operand has subnormal elements. A complex product is a real one until its results are stored: m, n
+// and k below are those of the real one.
 //
 // Tiling: persistent blocks walk over output tiles of 128 x n; k goes by in steps of 64. Warpgroup 0 loads (one thread
 // of it) the three planes of both operands into three slots of a ring, lo first; warpgroups 1 and 2 multiply 64 rows
@@ -21,7 +22,8 @@
 // Named barrier kTurnBarrier + i: warpgroup i waits for its turn, the other arrives when it has issued its group.
 //
 // Epilogue: sums go to d from the registers, in pieces of 32 bytes a row; what is NaN or infinite is computed anew from
-// the original operands (exact_dot.cuh). With pieces of k, sums go to the workspace, and the second pass does that.
+// the original operands (emulated_store.cuh). With pieces of k, sums go to the workspace, and the second pass does
+// that.
 //
 // Preconditions: select_emulated.cpp; TMA fills what lies outside a matrix with zeros, so sizes are free.
 #pragma once
@@ -31,7 +33,7 @@
 #include "csrc/ptx/hopper.cuh"
 #include "csrc/ptx/wgmma.cuh"
 #include "csrc/tiled_matmul/emulated.hpp"
-#include "csrc/tiled_matmul/exact_dot.cuh"
+#include "csrc/tiled_matmul/emulated_store.cuh"
 #include "csrc/tiled_matmul/problem.hpp"
 #include "csrc/tiled_matmul/wgmma.cuh"
 
@@ -43,13 +45,15 @@ inline constexpr int kTurnBarrier = 1;
 inline constexpr int kEmulatedProducerRegisters = 40;
 inline constexpr int kEmulatedConsumerRegisters = 232;
 
+// T: float or Complex<float>.
+template <class T>
 struct EmulatedArguments {
   CUtensorMap a, b;  // of all planes: plane p of matrix i is number p * batch + i
-  Arguments<float> problem;
+  Arguments<T> problem;
   WgmmaSchedule schedule;
   const uint4* subnormal;  // a byte that is not 0: a block of the split found a subnormal element
   std::int64_t subnormal_words;
-  int chain;  // emulated_chain(k)
+  int chain;  // emulated_chain()
 };
 
 template <EmulatedTile kTile>
@@ -67,8 +71,8 @@ struct EmulatedShared {
 
 // ---- loading ------------------------------------------------------------------------------------------------------
 
-template <EmulatedTile kTile, bool kTransA, bool kTransB>
-__device__ __forceinline__ void produce_planes(const EmulatedArguments& args, const EmulatedShared<kTile>& shared,
+template <EmulatedTile kTile, bool kTransA, bool kTransB, class T>
+__device__ __forceinline__ void produce_planes(const EmulatedArguments<T>& args, const EmulatedShared<kTile>& shared,
                                                std::int32_t first, std::int32_t step, std::int32_t items,
                                                std::uint32_t rank) {
   const WgmmaSchedule& s = args.schedule;
@@ -117,7 +121,8 @@ __device__ __forceinline__ void pin(float (&values)[kCount]) {
 }
 
 // Whether an operand has a subnormal element. Every warp looks for itself, so that none waits for another.
-__device__ __forceinline__ bool has_subnormal(const EmulatedArguments& args) {
+template <class T>
+__device__ __forceinline__ bool has_subnormal(const EmulatedArguments<T>& args) {
   unsigned found = 0;
 #pragma unroll 4
   for (std::int64_t i = threadIdx.x % 32; i < args.subnormal_words; i += 32) {
@@ -290,43 +295,13 @@ class PlaneMultiplier {
 
 // ---- storing ------------------------------------------------------------------------------------------------------
 
-// Bit i: sums[i] belongs to an element of d and is NaN or infinite.
-template <int kCount>
-__device__ __forceinline__ std::uint64_t not_finite(const float (&sums)[kCount], const Arguments<float>& p,
-                                                    const FragmentOrigin& at) {
-  static_assert(kCount <= 64);
-  std::uint64_t found = 0;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const bool inside = at.row + i / 2 % 2 * 8 < p.m && at.col + i / 4 * 8 + i % 2 < p.n;
-    if (!isfinite(sums[i]) && inside) found |= std::uint64_t{1} << i;
-  }
-  return found;
-}
-
-// The elements of `found` of all lanes of a warp, one after another.
-__device__ __forceinline__ void store_exact(const Arguments<float>& p, const FragmentOrigin& at, std::int64_t batch,
-                                            std::uint64_t found) {
-  const int lane = threadIdx.x % 32;
-  for (int owner = 0; owner < 32; ++owner) {
-    const std::int64_t row0 = at.row + owner / 4 - lane / 4, col0 = at.col + (owner % 4 - lane % 4) * 2;
-    for (std::uint64_t left = __shfl_sync(~0u, static_cast<unsigned long long>(found), owner); left != 0;
-         left &= left - 1) {
-      const int i = __ffsll(static_cast<long long>(left)) - 1;
-      const std::int64_t row = row0 + i / 2 % 2 * 8, col = col0 + i / 4 * 8 + i % 2;
-      const float sum = exact_dot(p, batch, row, col);
-      if (lane == owner) p.store(batch, row, col, sum);
-    }
-  }
-}
-
-template <EmulatedTile kTile, bool kTransA, bool kTransB>
-__device__ __forceinline__ void consume_planes(const EmulatedArguments& args, const EmulatedShared<kTile>& shared,
+template <EmulatedTile kTile, bool kTransA, bool kTransB, class T>
+__device__ __forceinline__ void consume_planes(const EmulatedArguments<T>& args, const EmulatedShared<kTile>& shared,
                                                std::int32_t first, std::int32_t step, std::int32_t items,
                                                int consumer) {
   constexpr int kCount = kTile.n / 2;
   const WgmmaSchedule& s = args.schedule;
-  const Arguments<float>& p = args.problem;
+  const Arguments<T>& p = args.problem;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const bool subnormal = has_subnormal(args);
   PlaneMultiplier<kTile, kTransA, kTransB> multiplier(shared, consumer);
@@ -336,15 +311,14 @@ __device__ __forceinline__ void consume_planes(const EmulatedArguments& args, co
   for (std::int32_t index = first; index < items; index += step) {
     const WorkItem item = work_item<false>(s, index);
     const int begin = item.split * s.split_blocks;
-    multiplier.multiply(sums, lost, terms, min(s.split_blocks, s.k_blocks - begin), args.chain,
-                        subnormal);
+    multiplier.multiply(sums, lost, terms, min(s.split_blocks, s.k_blocks - begin), args.chain, subnormal);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) sums[i] += lost[i];
     const FragmentOrigin at = {std::int64_t{item.row_tile} * kEmulatedM + consumer * 64 + warp * 16 + lane / 4,
                                std::int64_t{item.col_tile} * kTile.n + lane % 4 * 2};
     if (s.splits > 1) {
       const std::int64_t matrix = std::int64_t{item.split} * s.batch + item.batch;
-      store_partial(sums, p, s.partial + matrix * p.m * p.n, at);
+      store_partial(sums, p, s.partial + matrix * p.m * p.n * kRealParts<T>, at);
       continue;
     }
     const std::uint64_t found = not_finite(sums, p, at);
@@ -357,10 +331,10 @@ __device__ __forceinline__ void consume_planes(const EmulatedArguments& args, co
 
 // ---- the kernel ---------------------------------------------------------------------------------------------------
 
-// kConfig: the row of kEmulatedTiles.
-template <int kConfig, bool kTransA, bool kTransB>
+// T: float or Complex<float>. kConfig: the row of kEmulatedTiles.
+template <class T, int kConfig, bool kTransA, bool kTransB>
 __global__ void __launch_bounds__(kEmulatedThreads, 1)
-    tiled_matmul_emulated_kernel(const __grid_constant__ EmulatedArguments args) {
+    tiled_matmul_emulated_kernel(const __grid_constant__ EmulatedArguments<T> args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr EmulatedTile kTile = kEmulatedTiles[kConfig];
   extern __shared__ __align__(1024) char raw[];

@@ -1,5 +1,5 @@
-// float32 products from bfloat16 tensor cores: how an element is split, tiles, and the shared memory that they need,
-// for the host and the device.
+// float32 and complex64 products from bfloat16 tensor cores: how an element is split, tiles, and the shared memory that
+// they need, for the host and the device.
 //
 // A float32 x is hi + mid / 256 + lo / 65536 with bfloat16 parts, exactly, also where x is subnormal: the factors keep
 // the parts of the smallest x among the numbers of bfloat16, whose exponents are those of float32. hi is cut off, never
@@ -8,10 +8,17 @@
 //
 // A subnormal x has few bits in hi, or none: mid and lo are then more of the whole, and so are the products that are
 // left out. Where one of the operands has such an element all nine products are formed.
+//
+// A complex product is the real one of twice the n and the k. The real m x 2k matrix of a has (re, im) for each
+// element, that of b, 2k x 2n, has for each element
+//    re  im
+//   -im  re
+// and the real m x 2n result has (re, im) for each element of d, as they lie in memory.
 #pragma once
 
 #include <cstdint>
 
+#include "csrc/common/dtype.hpp"
 #include "csrc/common/numeric.hpp"
 #include "csrc/tiled_matmul/wgmma.hpp"
 
@@ -19,6 +26,13 @@ namespace pmpp::matmul {
 
 inline constexpr int kPlanes = 3;  // hi, mid, lo
 inline constexpr float kPlaneStep = 256;
+
+// Real numbers of an element: sizes of the problem times this are those of the real product, but for m.
+template <class T>
+inline constexpr int kRealParts = 1;
+template <class R>
+inline constexpr int kRealParts<Complex<R>> = 2;
+constexpr int real_parts(DType dtype) { return is_complex(dtype) ? 2 : 1; }
 
 struct SplitFloat {
   BFloat16 plane[kPlanes];
@@ -42,17 +56,12 @@ PMPP_HOST_DEVICE bool is_subnormal(float x) {
   return (bits & 0x7f800000u) == 0 && (bits & 0x007fffffu) != 0;
 }
 
-// The kernel that splits: a thread takes 4 neighbours of kSplitLines lines.
-inline constexpr int kSplitThreads = 256;
-inline constexpr int kSplitLines = 4;      // of a thread; their loads are under way together
-inline constexpr int kSplitRun = 4;        // neighbours of a thread
-inline constexpr int kSubnormalWord = 16;  // bytes of what its blocks report that are read at once
-
 // Steps of 16 of k whose products of hi and hi end in the accumulators before those are added to the sums. The tensor
 // cores cut each step's sum off, which makes a result too small by half a unit of its last place for every step: over
 // four steps 1.4 to 1.9 units of 2^-24 in the norm, over two 0.9 to 1.3, over one 0.6 to 1.0, whatever k is. SGEMM has
 // 1.0 at k = 512 and 1.8 at 8192 where all elements are positive, 1.3 at 256 where their exponents are spread, and
-// more elsewhere; hence the limits.
+// more elsewhere; hence the limits. A complex k counts once, though cuBLAS's CGEMM adds up twice as many terms as SGEMM
+// at that k: chains are no longer than they may be.
 PMPP_HOST_DEVICE constexpr int emulated_chain(std::int64_t k) { return k < 512 ? 1 : k < 8192 ? 2 : 4; }
 
 // An output tile of 128 x n. A slot holds one plane of both operands for 64 of k; `cluster` blocks, one below the

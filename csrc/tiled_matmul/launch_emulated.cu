@@ -16,31 +16,10 @@ namespace {
 
 constexpr int kGroup = 8;  // rows of tiles that are walked together
 
-SplitOperand split_operand(const Operand& operand, const PlaneLayout& layout, void* planes) {
-  SplitOperand s = {};
-  s.data = static_cast<const float*>(operand.data);
-  s.planes = static_cast<std::uint16_t*>(planes);
-  s.line_stride = layout.line_stride;
-  s.step = layout.step;
-  s.batch_stride = operand.batch_stride;
-  s.lines = layout.lines;
-  s.length = layout.length;
-  s.pitch = layout.pitch;
-  s.plane_stride = layout.plane_stride;
-  const SplitGrid grid = split_grid(layout);
-  s.lane_shift = grid.lane_shift;
-  s.line_blocks = grid.line_blocks;
-  s.run_blocks = grid.run_blocks;
-  s.blocks = grid.blocks;
-  s.is_vector = layout.step == 1 && is_aligned(operand.data, 16) &&
-                (layout.lines == 1 || layout.line_stride % 4 == 0) &&
-                (layout.batch == 1 || operand.batch_stride % 4 == 0);
-  return s;
-}
-
 // Also tells the kernel of the products where to find what the blocks report.
+template <class T>
 cudaError_t launch_split(const Problem& p, const PlaneLayout& a, const PlaneLayout& b, std::byte* workspace,
-                         const EmulatedWorkspace& offsets, EmulatedArguments* products, cudaStream_t stream) {
+                         const EmulatedWorkspace& offsets, EmulatedArguments<T>* products, cudaStream_t stream) {
   SplitArguments arguments;
   arguments.operand[0] = split_operand(p.a, a, workspace + offsets.planes_a);
   arguments.operand[1] = split_operand(p.b, b, workspace + offsets.planes_b);
@@ -49,7 +28,7 @@ cudaError_t launch_split(const Problem& p, const PlaneLayout& a, const PlaneLayo
   products->subnormal = reinterpret_cast<const uint4*>(arguments.subnormal);
   products->subnormal_words = ceil_div(blocks, kSubnormalWord);
   if (blocks > kMaxGridX) return cudaErrorInvalidValue;
-  tiled_matmul_split_kernel<<<static_cast<unsigned>(blocks), kSplitThreads, 0, stream>>>(arguments);
+  tiled_matmul_split_kernel<T><<<static_cast<unsigned>(blocks), kSplitThreads, 0, stream>>>(arguments);
   return cudaGetLastError();
 }
 
@@ -67,8 +46,9 @@ cudaError_t encode_planes(CUtensorMap* map, const void* planes, const PlaneLayou
   return tma::encode(map, matrix);
 }
 
-cudaError_t launch_emulated_reduce(const EmulatedArguments& arguments, cudaStream_t stream) {
-  const Arguments<float>& p = arguments.problem;
+template <class T>
+cudaError_t launch_emulated_reduce(const EmulatedArguments<T>& arguments, cudaStream_t stream) {
+  const Arguments<T>& p = arguments.problem;
   constexpr std::int64_t kElements = kEmulatedReduceThreads * kEmulatedReduceElements;
   // It may start while the product kernel still runs, and waits for it itself.
   cudaLaunchAttribute attribute = {};
@@ -80,23 +60,20 @@ cudaError_t launch_emulated_reduce(const EmulatedArguments& arguments, cudaStrea
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  const auto* const partial = static_cast<const float*>(arguments.schedule.partial);
-  return cudaLaunchKernelEx(&config, tiled_matmul_emulated_reduce_kernel, p, partial,
+  const auto* const partial = reinterpret_cast<const T*>(arguments.schedule.partial);
+  return cudaLaunchKernelEx(&config, tiled_matmul_emulated_reduce_kernel<T>, p, partial,
                             static_cast<int>(arguments.schedule.splits));
 }
 
-}  // namespace
-
-cudaError_t launch_emulated(const Plan& plan, const Problem& problem, void* workspace, cudaStream_t stream) {
-  if (plan.config < 0 || plan.config >= kEmulatedTileCount) return cudaErrorInvalidValue;
-  const Problem p = row_major_problem(problem);
+template <class T>
+cudaError_t launch_emulated_typed(const Plan& plan, const Problem& p, void* workspace, cudaStream_t stream) {
   const EmulatedTile& tile = kEmulatedTiles[plan.config];
   const PlaneLayout a = planes_of_a(p), b = planes_of_b(p);
   const EmulatedWorkspace offsets = emulated_workspace(p, plan);
   auto* const bytes = static_cast<std::byte*>(workspace);
 
-  EmulatedArguments arguments = {};
-  arguments.problem = make_arguments<float>(p);
+  EmulatedArguments<T> arguments = {};
+  arguments.problem = make_arguments<T>(p);
   arguments.chain = emulated_chain(p.k);
   cudaError_t error = encode_planes(&arguments.a, bytes + offsets.planes_a, a, kEmulatedM, 1);
   if (error == cudaSuccess) error = encode_planes(&arguments.b, bytes + offsets.planes_b, b, tile.n, tile.cluster);
@@ -107,24 +84,34 @@ cudaError_t launch_emulated(const Plan& plan, const Problem& problem, void* work
 
   WgmmaSchedule& s = arguments.schedule;
   s.row_tiles = static_cast<std::int32_t>(round_up(ceil_div(p.m, kEmulatedM), tile.cluster));
-  s.col_tiles = static_cast<std::int32_t>(ceil_div(p.n, tile.n));
+  s.col_tiles = static_cast<std::int32_t>(ceil_div(p.n, plan.tile_n));
   s.splits = static_cast<std::int32_t>(plan.splits);
   s.batch = static_cast<std::int32_t>(p.batch);
-  s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, kWgmmaK));
-  s.split_blocks = static_cast<std::int32_t>(plan.split_k / kWgmmaK);
+  s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, plan.tile_k));
+  s.split_blocks = static_cast<std::int32_t>(plan.split_k / plan.tile_k);
   s.group = kGroup;
   s.a_batched = a.is_batched;
   s.b_batched = b.is_batched;
   s.partial = plan.splits > 1 ? reinterpret_cast<float*>(bytes) : nullptr;
   if (a.is_mn_major) {
-    error = b.is_mn_major ? launch_emulated_layout<true, true>(plan, arguments, stream)
-                          : launch_emulated_layout<true, false>(plan, arguments, stream);
+    error = b.is_mn_major ? launch_emulated_layout<T, true, true>(plan, arguments, stream)
+                          : launch_emulated_layout<T, true, false>(plan, arguments, stream);
   } else {
-    error = b.is_mn_major ? launch_emulated_layout<false, true>(plan, arguments, stream)
-                          : launch_emulated_layout<false, false>(plan, arguments, stream);
+    error = b.is_mn_major ? launch_emulated_layout<T, false, true>(plan, arguments, stream)
+                          : launch_emulated_layout<T, false, false>(plan, arguments, stream);
   }
   if (error != cudaSuccess || plan.splits == 1) return error;
   return launch_emulated_reduce(arguments, stream);
+}
+
+}  // namespace
+
+cudaError_t launch_emulated(const Plan& plan, const Problem& problem, void* workspace, cudaStream_t stream) {
+  if (plan.config < 0 || plan.config >= kEmulatedTileCount) return cudaErrorInvalidValue;
+  const Problem p = row_major_problem(problem);
+  if (p.dtype == DType::kFloat32) return launch_emulated_typed<float>(plan, p, workspace, stream);
+  if (p.dtype == DType::kComplex64) return launch_emulated_typed<Complex<float>>(plan, p, workspace, stream);
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace pmpp::matmul

@@ -1,4 +1,5 @@
-// Starts the emulated kernel of one pair of layouts. Included by one .cu file each, so that they compile side by side.
+// Starts the emulated kernel of one dtype and pair of layouts. Included by one .cu file each, so that they compile side
+// by side.
 #pragma once
 
 #include <utility>
@@ -9,9 +10,9 @@
 
 namespace pmpp::matmul {
 
-template <int kConfig, bool kTransA, bool kTransB>
-cudaError_t launch_emulated_tile(const Plan& plan, const EmulatedArguments& arguments, cudaStream_t stream) {
-  constexpr auto kKernel = tiled_matmul_emulated_kernel<kConfig, kTransA, kTransB>;
+template <class T, int kConfig, bool kTransA, bool kTransB>
+cudaError_t launch_emulated_tile(const Plan& plan, const EmulatedArguments<T>& arguments, cudaStream_t stream) {
+  constexpr auto kKernel = tiled_matmul_emulated_kernel<T, kConfig, kTransA, kTransB>;
   constexpr int kBytes = emulated_shared_bytes(kEmulatedTiles[kConfig]);
   if (const cudaError_t error = allow_shared_memory<kKernel, kBytes>(); error != cudaSuccess) return error;
   cudaLaunchAttribute attributes[2] = {};
@@ -30,12 +31,12 @@ cudaError_t launch_emulated_tile(const Plan& plan, const EmulatedArguments& argu
   return cudaLaunchKernelEx(&config, kKernel, arguments);
 }
 
-template <bool kTransA, bool kTransB>
-cudaError_t launch_emulated_layout(const Plan& plan, const EmulatedArguments& arguments, cudaStream_t stream) {
+template <class T, bool kTransA, bool kTransB>
+cudaError_t launch_emulated_layout(const Plan& plan, const EmulatedArguments<T>& arguments, cudaStream_t stream) {
   cudaError_t error = cudaErrorInvalidValue;
   [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
     (void)((plan.config == static_cast<int>(kIndex) &&
-            (error = launch_emulated_tile<static_cast<int>(kIndex), kTransA, kTransB>(plan, arguments, stream),
+            (error = launch_emulated_tile<T, static_cast<int>(kIndex), kTransA, kTransB>(plan, arguments, stream),
              true)) ||
            ...);
   }

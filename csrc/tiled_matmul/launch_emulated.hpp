@@ -8,11 +8,12 @@
 
 namespace pmpp::matmul {
 
+template <class T>
 struct EmulatedArguments;
 
-// Instantiated for each pair of layouts.
-template <bool kTransA, bool kTransB>
-cudaError_t launch_emulated_layout(const Plan& plan, const EmulatedArguments& arguments, cudaStream_t stream);
+// Instantiated for float and Complex<float> and each pair of layouts.
+template <class T, bool kTransA, bool kTransB>
+cudaError_t launch_emulated_layout(const Plan& plan, const EmulatedArguments<T>& arguments, cudaStream_t stream);
 
 // Enqueues the split, the kernel and the second pass that the plan names.
 cudaError_t launch_emulated(const Plan& plan, const Problem& problem, void* workspace, cudaStream_t stream);

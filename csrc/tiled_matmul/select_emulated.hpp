@@ -8,16 +8,19 @@
 #include "csrc/common/device_facts.hpp"
 #include "csrc/tiled_matmul/problem.hpp"
 #include "csrc/tiled_matmul/select.hpp"
+#include "csrc/tiled_matmul/split.hpp"
 
 namespace pmpp::matmul {
 
-// How the planes of an operand of `lines` (m or n) by k lie: lines of k, or (is_mn_major) k lines of m or n.
+// How the planes of an operand of m or n by k lie: lines of k, or (is_mn_major) lines of m or n.
 struct PlaneLayout {
   bool is_mn_major = false;
-  bool is_batched = false;                        // otherwise one matrix serves the whole batch
-  std::int64_t lines = 0, length = 0, pitch = 0;  // elements
-  std::int64_t batch = 1, plane_stride = 0;       // matrices; elements from one plane to the next
-  std::int64_t line_stride = 0, step = 0;         // of the operand, along these lines and within one
+  bool is_batched = false;                                      // otherwise one matrix serves the whole batch
+  SplitForm form = SplitForm::kReal;                            // how lines of the operand become lines of the planes
+  std::int64_t operand_lines = 0, operand_length = 0;           // elements of the operand
+  std::int64_t line_stride = 0, step = 0;                       // of the operand, from line to line and within one
+  std::int64_t lines = 0, length = 0, pitch = 0;                // real numbers of a plane
+  std::int64_t batch = 1, matrix_stride = 0, plane_stride = 0;  // matrices; real numbers from one to the next
 };
 PlaneLayout planes_of_a(const Problem& problem);
 PlaneLayout planes_of_b(const Problem& problem);
@@ -28,6 +31,9 @@ struct SplitGrid {
   std::int64_t line_blocks = 0, run_blocks = 0, blocks = 0;  // along the lines of a matrix, along a line, all
 };
 SplitGrid split_grid(const PlaneLayout& layout);
+
+// What the kernel that splits takes for an operand.
+SplitOperand split_operand(const Operand& operand, const PlaneLayout& layout, void* planes);
 
 // Bytes into the workspace. The partial sums come first, then the planes, then a byte for each block of the kernel that
 // splits.
@@ -49,6 +55,7 @@ double emulated_cost(const Problem& problem, const DeviceFacts& device, const Pl
 // H200 in units of 2^-24, emulated and SGEMM, mean of five seeds: k = 128, exponents spread over 2^-20..2^20 1.87
 // and 1.54; 1024, uniform in [0, 1) 1.37 and 1.09; 8192, subnormal 9.87 and 9.62, all others better (normal 1.46
 // and 4.21); 65,536, subnormal 9.86 and 11.9, uniform 1.36 and 2.01, normal 1.45 and 9.93.
+// complex64 has the same limit: CGEMM adds up twice as many terms at that k, and chains are those of float32.
 inline constexpr std::int64_t kEmulatedAccurateK = 128;
 
 // Whether that is less than the same product should take on the CUDA cores.

@@ -81,13 +81,13 @@ Plan plan_of(int config, const Problem& p, std::int64_t splits) {
   return plan;
 }
 
-// Cycles that the busiest multiprocessor should take.
-double cost(const Plan& plan, const Problem& p, const DeviceFacts& device) {
+// Cycles that the busiest multiprocessor should take, where a product takes `work` multiply-adds.
+double cost(const Plan& plan, const Problem& p, const DeviceFacts& device, double work = 1) {
   const SimtTile& tile = kSimtTiles[plan.config];
   const std::int64_t blocks = ceil_div(plan.grid[0], std::max(device.sm_count, 1));
   const double speed = blocks < tile.min_blocks ? kSpeed[plan.config].alone : kSpeed[plan.config].full;
   const double k = static_cast<double>(round_up(std::min(plan.split_k, p.k), tile.k));
-  const double products = static_cast<double>(blocks) * tile.m() * tile.n() * k;
+  const double products = work * static_cast<double>(blocks) * tile.m() * tile.n() * k;
   const double fills = static_cast<double>(ceil_div(blocks, tile.min_blocks));
   const double whole = products / (kProductsPerCycle * speed) + kFillCycles * fills;
   if (plan.splits == 1) return whole;
@@ -97,7 +97,8 @@ double cost(const Plan& plan, const Problem& p, const DeviceFacts& device) {
 }  // namespace
 
 double simt_cost(const Problem& problem, const DeviceFacts& device, const Plan& plan) {
-  return kLaunchUs + cost(plan, simt_problem(problem), device) / kCyclesPerUs;
+  const double work = is_complex(problem.dtype) ? 4 : 1;
+  return kLaunchUs + cost(plan, simt_problem(problem), device, work) / kCyclesPerUs;
 }
 
 SimtOrder simt_order(const MmaOperand& operand, std::int64_t batch) {

@@ -1,10 +1,13 @@
-// What float32 products on sm_90 need before a GPU is asked: the split into bfloat16 planes, and the plans of emulated
-// and of wgmma in tf32.
+// What float32 and complex64 products on sm_90 need before a GPU is asked: the split into bfloat16 planes, and the
+// plans of emulated and of wgmma in tf32.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <complex>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <set>
@@ -17,6 +20,7 @@
 #include "csrc/tiled_matmul/select.hpp"
 #include "csrc/tiled_matmul/select_emulated.hpp"
 #include "csrc/tiled_matmul/select_wgmma.hpp"
+#include "csrc/tiled_matmul/split.hpp"
 
 namespace pmpp::matmul {
 namespace {
@@ -30,6 +34,12 @@ Problem problem_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t 
   p.a = {nullptr, k, 1, m * k};
   p.b = {nullptr, n, 1, k * n};
   p.d = {nullptr, n, 1, m * n};
+  return p;
+}
+
+Problem complex_problem_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch = 1) {
+  Problem p = problem_of(m, n, k, batch);
+  p.dtype = DType::kComplex64;
   return p;
 }
 
@@ -106,26 +116,160 @@ TEST(SplitFloat, KnowsSubnormalElements) {
   for (const std::uint32_t bits : {0x1u, 0x7fffffu, 0x80000001u, 0x807fffffu}) {
     EXPECT_TRUE(is_subnormal(float_from_bits(bits))) << std::hex << bits;
   }
-  for (const std::uint32_t bits : {0x0u, 0x80000000u, 0x00800000u, 0x3f800000u, 0x7f800000u, 0x7f800001u, 0xffc00000u}) {
+  for (const std::uint32_t bits :
+       {0x0u, 0x80000000u, 0x00800000u, 0x3f800000u, 0x7f800000u, 0x7f800001u, 0xffc00000u}) {
     EXPECT_FALSE(is_subnormal(float_from_bits(bits))) << std::hex << bits;
   }
 }
 
+// ---- the planes of complex numbers ---------------------------------------------------------------------------------
+
+// The kernel that splits, thread by thread: its index arithmetic is that of the host, its reads and writes are done
+// over again here. Returns one plane after another; what is not written stays `unwritten`.
+constexpr std::uint16_t kUnwritten = 0x7fff;  // a NaN
+
+std::vector<std::uint16_t> split_on_host(const Operand& operand, const PlaneLayout& layout) {
+  std::vector<std::uint16_t> planes(static_cast<std::size_t>(layout.plane_stride * kPlanes), kUnwritten);
+  const SplitOperand s = split_operand(operand, layout, planes.data());
+  const auto write = [](std::uint16_t* to, const ComplexWords& words, int count) {
+    std::memcpy(to, words.word, static_cast<std::size_t>(count) * sizeof(std::uint32_t));
+  };
+  for (std::int64_t block = 0; block < s.blocks; ++block) {
+    for (int thread = 0; thread < kSplitThreads; ++thread) {
+      const SplitPlace place = split_place<kSplitRun / 2>(s, block, thread);
+      for (int i = 0; i < kSplitLines; ++i) {
+        const std::int64_t line = place.line + i * place.step_lines;
+        if (place.first >= s.length || line >= s.lines) continue;
+        SplitFloat parts[kSplitRun];
+        for (int j = 0; j < kSplitRun; ++j) {
+          const bool inside = j / 2 < s.length - place.first;
+          const float* const at = s.data + place.batch * s.batch_stride + line * s.line_stride + place.first * s.step;
+          parts[j] = split_float(inside ? at[j / 2 * s.step + j % 2] : 0.0f);
+        }
+        for (int plane = 0; plane < kPlanes; ++plane) {
+          const auto pair = [&](int j) {
+            return parts[j].plane[plane].bits | static_cast<std::uint32_t>(parts[j + 1].plane[plane].bits) << 16;
+          };
+          const ComplexWords words = {{pair(0), pair(2)}};
+          std::uint16_t* const to = s.planes + plane * s.plane_stride + split_offset(s, place, line);
+          const int count = split_width(s.form);
+          write(to, first_line(words, s.form), count);
+          if (split_lines(s.form) == 2) write(to + s.pitch, second_line(words, s.form), count);
+        }
+      }
+    }
+  }
+  return planes;
+}
+
+// Element (row, col) of the real matrix in the planes, whose lines run along k or along m or n.
+double real_at(const std::vector<std::uint16_t>& planes, const PlaneLayout& layout, std::int64_t batch, std::int64_t mn,
+               std::int64_t k) {
+  const std::int64_t line = layout.is_mn_major ? k : mn, index = layout.is_mn_major ? mn : k;
+  const std::int64_t at = (layout.is_batched ? batch : 0) * layout.matrix_stride + line * layout.pitch + index;
+  double sum = 0, factor = 1;
+  for (int plane = 0; plane < kPlanes; ++plane, factor /= kPlaneStep) {
+    sum += BFloat16{planes[static_cast<std::size_t>(plane * layout.plane_stride + at)]}.to_float() * factor;
+  }
+  return sum;
+}
+
+// For all orders of a and b, with padding, steps and negative strides: the product of the planes' real matrices is the
+// complex product, its columns the real and the imaginary parts in turn.
+TEST(ComplexSplit, TheRealProductIsTheComplexOne) {
+  struct Order {
+    std::int64_t row, col, offset;  // strides of rows x cols
+  };
+  const auto orders = [](std::int64_t rows, std::int64_t cols) {
+    return std::vector<Order>{{cols, 1, 0},
+                              {1, rows, 0},
+                              {cols + 3, 1, 1},
+                              {2 * cols + 1, 2, 0},
+                              {3, 3 * rows + 2, 1},
+                              {-cols, -1, rows * cols - 1},
+                              {0, 1, 0},
+                              {1, 0, 0}};
+  };
+  std::mt19937 random(17);
+  std::vector<std::complex<float>> memory(40000);
+  for (std::complex<float>& x : memory) {
+    const auto real = [&] { return std::ldexp(static_cast<float>(random() % 65536) - 32768, -8); };  // two planes
+    x = {real(), real()};
+  }
+  for (const auto& [m, n, k] :
+       {std::array<std::int64_t, 3>{1, 1, 1}, {5, 3, 7}, {33, 1, 6}, {1, 34, 9}, {7, 66, 70}, {131, 9, 5}, {4, 4, 1}}) {
+    for (const Order& a : orders(m, k)) {
+      for (const Order& b : orders(k, n)) {
+        Problem p = complex_problem_of(m, n, k, 2);
+        p.a = {memory.data() + a.offset, a.row, a.col, 501};
+        p.b = {memory.data() + 7 + b.offset, b.row, b.col, b.row == 0 ? 0 : 3};
+        const PlaneLayout in_a = planes_of_a(p), in_b = planes_of_b(p);
+        ASSERT_EQ(in_a.is_mn_major ? in_a.length : in_a.lines, m);
+        ASSERT_EQ(in_a.is_mn_major ? in_a.lines : in_a.length, 2 * k);
+        ASSERT_EQ(in_b.is_mn_major ? in_b.length : in_b.lines, 2 * n);
+        ASSERT_EQ(in_b.is_mn_major ? in_b.lines : in_b.length, 2 * k);
+        const std::vector<std::uint16_t> of_a = split_on_host(p.a, in_a), of_b = split_on_host(p.b, in_b);
+        for (std::int64_t batch = 0; batch < 2; ++batch) {
+          for (std::int64_t i = 0; i < m; i += 3) {
+            for (std::int64_t j = 0; j < n; ++j) {
+              std::complex<double> expected = 0;
+              for (std::int64_t l = 0; l < k; ++l) {
+                const std::complex<double> x = memory[a.offset + batch * 501 + i * a.row + l * a.col];
+                const std::complex<double> y = memory[7 + b.offset + batch * p.b.batch_stride + l * b.row + j * b.col];
+                expected += x * y;
+              }
+              double re = 0, im = 0;
+              for (std::int64_t l = 0; l < 2 * k; ++l) {
+                re += real_at(of_a, in_a, batch, i, l) * real_at(of_b, in_b, batch, 2 * j, l);
+                im += real_at(of_a, in_a, batch, i, l) * real_at(of_b, in_b, batch, 2 * j + 1, l);
+              }
+              ASSERT_EQ(re, expected.real()) << to_string(p) << ": " << batch << ", " << i << ", " << j;
+              ASSERT_EQ(im, expected.imag()) << to_string(p) << ": " << batch << ", " << i << ", " << j;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// As the memory of an operand allows: 16 bytes of a line, the two parts of a number, or one after the other.
+TEST(ComplexSplit, ReadsWhatLiesTogetherAtOnce) {
+  alignas(16) static float memory[64];
+  const auto of = [](int offset, std::int64_t row, std::int64_t col) {
+    Problem p = complex_problem_of(4, 4, 4);
+    p.a = {memory + offset, row, col, 0};
+    return split_operand(p.a, planes_of_a(p), nullptr);
+  };
+  EXPECT_TRUE(of(0, 4, 1).is_vector);
+  EXPECT_TRUE(of(0, 1, 6).is_vector);   // lines along m
+  EXPECT_FALSE(of(0, 5, 1).is_vector);  // every second line is 8 bytes off
+  EXPECT_FALSE(of(2, 4, 1).is_vector);
+  EXPECT_FALSE(of(0, 8, 2).is_vector);
+  EXPECT_TRUE(of(0, 5, 1).is_paired);
+  EXPECT_TRUE(of(2, 8, 2).is_paired);
+  EXPECT_FALSE(of(1, 4, 1).is_paired);  // foreign memory may start at any real number
+  EXPECT_EQ(of(0, 5, 1).line_stride, 10);
+  EXPECT_EQ(of(0, 8, 2).step, 4);
+}
+
 // ---- emulated ------------------------------------------------------------------------------------------------------
 
-// Every element has a thread: a block's warps take 2^lane_shift runs of 4 of each of their lines.
+// Every element has a thread: a block's warps take 2^lane_shift runs of 16 bytes of each of their lines.
 TEST(EmulatedSelect, TheSplitCoversItsOperand) {
   for (const std::int64_t lines : {1, 3, 31, 32, 33, 1000}) {
     for (const std::int64_t length : {1, 4, 5, 127, 128, 129, 5000}) {
-      PlaneLayout layout;
-      layout.lines = lines, layout.length = length, layout.batch = 3;
-      const SplitGrid grid = split_grid(layout);
-      const std::int64_t run = (std::int64_t{1} << grid.lane_shift) * kSplitRun;
-      EXPECT_GE(grid.run_blocks * run, length);
-      EXPECT_LT((grid.run_blocks - 1) * run, length);
-      EXPECT_GE(grid.line_blocks * (kSplitThreads >> grid.lane_shift) * kSplitLines, lines);
-      EXPECT_LT((grid.line_blocks - 1) * (kSplitThreads >> grid.lane_shift) * kSplitLines, lines);
-      EXPECT_EQ(grid.blocks, grid.line_blocks * grid.run_blocks * 3);
+      for (const SplitForm form : {SplitForm::kReal, SplitForm::kApart}) {
+        PlaneLayout layout;
+        layout.operand_lines = lines, layout.operand_length = length, layout.batch = 3, layout.form = form;
+        const SplitGrid grid = split_grid(layout);
+        const std::int64_t run = (std::int64_t{1} << grid.lane_shift) * (form == SplitForm::kReal ? 4 : 2);
+        EXPECT_GE(grid.run_blocks * run, length);
+        EXPECT_LT((grid.run_blocks - 1) * run, length);
+        EXPECT_GE(grid.line_blocks * (kSplitThreads >> grid.lane_shift) * kSplitLines, lines);
+        EXPECT_LT((grid.line_blocks - 1) * (kSplitThreads >> grid.lane_shift) * kSplitLines, lines);
+        EXPECT_EQ(grid.blocks, grid.line_blocks * grid.run_blocks * 3);
+      }
     }
   }
 }
@@ -143,15 +287,17 @@ void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& d
   ASSERT_EQ(plan.algorithm, Algorithm::kEmulated) << what;
   ASSERT_TRUE(plan.is_cuda && plan.config >= 0 && plan.config < kEmulatedTileCount) << what;
   const EmulatedTile& tile = kEmulatedTiles[plan.config];
+  // In elements: a complex one is two real numbers along n, and along k.
   EXPECT_EQ(plan.tile_m, kEmulatedM) << what;
-  EXPECT_EQ(plan.tile_n, tile.n) << what;
+  EXPECT_EQ(plan.tile_n, tile.n / real_parts(p.dtype)) << what;
+  EXPECT_EQ(plan.tile_k, kWgmmaK / real_parts(p.dtype)) << what;
   EXPECT_EQ(plan.block[0] * plan.block[1], kEmulatedThreads) << what;
   EXPECT_LE(plan.dynamic_shared_bytes, device.shared_memory_opt_in) << what;
-  EXPECT_EQ(plan.split_k % kWgmmaK, 0) << what;
+  EXPECT_EQ(plan.split_k % plan.tile_k, 0) << what;
   EXPECT_GE(plan.split_k * plan.splits, p.k) << what;
   EXPECT_LT(plan.split_k * (plan.splits - 1), p.k) << what << ": the last piece is empty";
   const std::int64_t items =
-      round_up(ceil_div(p.m, kEmulatedM), tile.cluster) * ceil_div(p.n, tile.n) * p.batch * plan.splits;
+      round_up(ceil_div(p.m, kEmulatedM), tile.cluster) * ceil_div(p.n, plan.tile_n) * p.batch * plan.splits;
   EXPECT_LE(items, std::numeric_limits<std::int32_t>::max()) << what;
   EXPECT_GE(plan.grid[0], 1) << what;
   EXPECT_LE(plan.grid[0], items) << what << ": a block without work";
@@ -169,16 +315,17 @@ void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& d
   for (const PlaneLayout& layout : {planes_of_a(p), planes_of_b(p)}) {
     EXPECT_GE(layout.pitch, layout.length) << what;
     EXPECT_EQ(layout.pitch % 8, 0) << what << ": not a pitch of TMA";
-    EXPECT_EQ(layout.plane_stride, layout.pitch * layout.lines * layout.batch) << what;
+    EXPECT_EQ(layout.matrix_stride, layout.pitch * layout.lines) << what;
+    EXPECT_EQ(layout.plane_stride, layout.matrix_stride * layout.batch) << what;
   }
   EXPECT_EQ(w.planes_a % 16, 0) << what;
   EXPECT_EQ(w.planes_b % 16, 0) << what;
 }
 
-TEST(EmulatedSelect, NeedsHopperAndFloat32) {
+TEST(EmulatedSelect, NeedsHopperAndFloat32OrComplex64) {
   for (const DType dtype : kAllDTypes) {
     for (const int capability : {75, 80, 89, 90, 100, 120}) {
-      const bool expected = dtype == DType::kFloat32 && capability == 90;
+      const bool expected = (dtype == DType::kFloat32 || dtype == DType::kComplex64) && capability == 90;
       Problem p = problem_of(64, 64, 64);
       p.dtype = dtype;
       EXPECT_EQ(emulated_available(dtype, device_of(capability)), expected);
@@ -200,13 +347,14 @@ TEST(EmulatedSelect, PlansAreSound) {
       for (const std::int64_t k : {1, 63, 64, 65, 1000, 65536}) {
         for (const std::int64_t batch : {1, 3}) {
           for (const bool is_column_major : {false, true}) {
-            Problem p = problem_of(m, n, k, batch);
-            if (is_column_major) p.d = {nullptr, 1, m, m * n};
-            const auto chosen = emulated_plan(p, device);
-            ASSERT_TRUE(chosen) << to_string(p);
-            expect_sound(*chosen, p, device);
-            for (const Plan& plan : emulated_plans(p, device)) expect_sound(plan, p, device);
-            if (HasFatalFailure()) return;
+            for (Problem p : {problem_of(m, n, k, batch), complex_problem_of(m, n, k, batch)}) {
+              if (is_column_major) p.d = {nullptr, 1, m, m * n};
+              const auto chosen = emulated_plan(p, device);
+              ASSERT_TRUE(chosen) << to_string(p);
+              expect_sound(*chosen, p, device);
+              for (const Plan& plan : emulated_plans(p, device)) expect_sound(plan, p, device);
+              if (HasFatalFailure()) return;
+            }
           }
         }
       }
@@ -215,14 +363,34 @@ TEST(EmulatedSelect, PlansAreSound) {
 }
 
 TEST(EmulatedSelect, EveryTileIsOffered) {
-  std::set<int> configs;
-  std::set<std::int64_t> splits;
-  for (const Plan& plan : emulated_plans(problem_of(100, 200, 1024), h200_facts())) {
-    configs.insert(plan.config);
-    splits.insert(plan.splits);
+  for (const Problem& p : {problem_of(100, 200, 1024), complex_problem_of(100, 200, 512)}) {
+    std::set<int> configs;
+    std::set<std::int64_t> splits;
+    for (const Plan& plan : emulated_plans(p, h200_facts())) {
+      configs.insert(plan.config);
+      splits.insert(plan.splits);
+    }
+    EXPECT_EQ(configs.size(), static_cast<std::size_t>(kEmulatedTileCount));
+    EXPECT_EQ(splits, (std::set<std::int64_t>{1, 2, 3, 8}));
   }
-  EXPECT_EQ(configs.size(), static_cast<std::size_t>(kEmulatedTileCount));
-  EXPECT_EQ(splits, (std::set<std::int64_t>{1, 2, 3, 8}));
+}
+
+// The plan of a complex product is that of the real one, but for its units, and takes at least as long.
+TEST(EmulatedSelect, ComplexProductsAreRealOnes) {
+  for (const std::int64_t size : {64, 500, 1024, 2047, 4096}) {
+    const Problem complex = complex_problem_of(size, size, size), real = problem_of(size, 2 * size, 2 * size);
+    const auto plan = emulated_plan(complex, h200_facts()), same = emulated_plan(real, h200_facts());
+    ASSERT_TRUE(plan && same);
+    EXPECT_EQ(plan->config, same->config) << size;
+    EXPECT_EQ(plan->grid[0], same->grid[0]) << size;
+    EXPECT_EQ(plan->splits, same->splits) << size;
+    EXPECT_EQ(2 * plan->split_k, same->split_k) << size;
+    const EmulatedWorkspace w = emulated_workspace(complex, *plan), v = emulated_workspace(real, *same);
+    EXPECT_EQ(w.planes_a, v.planes_a) << size << ": partial sums of as many bytes";
+    EXPECT_EQ(w.planes_b, v.planes_b) << size;
+    EXPECT_EQ(w.subnormal, v.subnormal) << size;
+    EXPECT_NEAR(emulated_cost(complex, h200_facts(), *plan), emulated_cost(real, h200_facts(), *same), 0.1 * size);
+  }
 }
 
 // Planes lie as their operand does, so that it is read along its lines, whatever its strides.
@@ -273,6 +441,16 @@ TEST(EmulatedSelect, SizesBeyondItsCoordinatesAreRefused) {
   }
 }
 
+TEST(EmulatedSelect, ComplexSizesBeyondItsCoordinatesAreRefused) {
+  const std::int64_t half = std::int64_t{1} << 30;
+  for (const Problem& p : {complex_problem_of(1, half, 1), complex_problem_of(1, 1, half)}) {
+    EXPECT_FALSE(emulated_plan(p, h200_facts())) << to_string(p);
+    EXPECT_TRUE(emulated_plans(p, h200_facts()).empty()) << to_string(p);
+    EXPECT_TRUE(select(p, h200_facts(), Algorithm::kAuto)) << to_string(p);
+  }
+  EXPECT_TRUE(emulated_plan(complex_problem_of(1, half / 2, 1), h200_facts()));
+}
+
 // The expected costs are those of the choice, and what is chosen costs least.
 TEST(EmulatedSelect, TakesTheCheapestPlan) {
   for (const std::int64_t size : {100, 512, 1024, 3000, 8192}) {
@@ -299,6 +477,22 @@ TEST(Float32Select, AutoFollowsThePrecision) {
     EXPECT_EQ(chosen(problem_of(size, size, size, 1, Float32Precision::kTf32), h200_facts()), Algorithm::kWgmma);
     EXPECT_NE(chosen(problem_of(size, size, kEmulatedAccurateK), device_of(80)), Algorithm::kEmulated);
     EXPECT_NE(chosen(problem_of(size, size, size, 1, Float32Precision::kTf32), device_of(80)), Algorithm::kWgmma);
+  }
+}
+
+TEST(Complex64Select, AutoTakesTheTensorCoresWhereTheyAreFaster) {
+  const auto chosen = [](std::int64_t size, std::int64_t k, int capability, Float32Precision precision) {
+    Problem p = complex_problem_of(size, size, k);
+    p.precision = precision;
+    return select(p, device_of(capability), Algorithm::kAuto)->algorithm;
+  };
+  for (const Float32Precision precision : {Float32Precision::kIeee, Float32Precision::kTf32}) {
+    for (const std::int64_t size : {1000, 1024, 2047, 4096}) {
+      EXPECT_EQ(chosen(size, size, 90, precision), Algorithm::kEmulated) << size;
+      EXPECT_NE(chosen(size, size, 80, precision), Algorithm::kEmulated) << size;
+      EXPECT_EQ(chosen(size, kEmulatedAccurateK - 1, 90, precision), Algorithm::kSimt) << size;
+    }
+    EXPECT_EQ(chosen(256, 256, 90, precision), Algorithm::kSimt);
   }
 }
 

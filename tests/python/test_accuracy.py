@@ -1,4 +1,4 @@
-"""benchmarks/accuracy.py: the errors it reports, and the float32 kernels held to them on a GPU."""
+"""benchmarks/accuracy.py: the errors it reports, and the float32 and complex64 kernels held to them on a GPU."""
 
 import json
 
@@ -48,6 +48,34 @@ def test_data_are_what_they_are_called_and_the_same_for_a_seed(kind):
         assert a.abs().max() / a.abs().median() > 2.0**15
 
 
+@pytest.mark.parametrize("kind", accuracy.DATA)
+def test_complex_data_have_two_parts_of_the_kind(kind):
+    random = accuracy._Random(3, torch.device("cpu"))
+    a, b = accuracy.operands(kind, random, 40, 50, 64, torch.complex64)
+    assert a.dtype == b.dtype == torch.complex64
+    real_a, real_b = accuracy.operands(kind, accuracy._Random(3, torch.device("cpu")), 40, 50, 64)
+    assert torch.equal(a.real, real_a)
+    assert torch.equal(b.real, real_b)
+    assert not torch.equal(a.imag, real_a)
+    product = a.to(torch.complex128) @ b.to(torch.complex128)
+    assert product.to(torch.complex64).isfinite().all()
+    if kind == "cancelling":
+        assert product.norm() < 0.01 * (a.to(torch.complex128).abs() @ b.to(torch.complex128).abs()).norm()
+    elif kind == "subnormal":
+        assert (a.imag.abs() < torch.finfo(torch.float32).tiny).double().mean() > 0.9
+
+
+def test_complex_errors_are_those_of_both_parts():
+    a, b = torch.eye(4) * (3 + 4j), torch.ones(4, 4, dtype=torch.complex64)
+    exact = torch.full((4, 4), 3 + 4j)
+    assert accuracy.errors(exact, a, b) == (0.0, 0.0)
+    off = exact.clone()
+    off[1, 2] += 5j * 2.0**-20
+    norm, element = accuracy.errors(off, a, b)
+    assert element == pytest.approx(16, rel=1e-2)
+    assert norm == pytest.approx(4, rel=1e-2)  # one element of sixteen
+
+
 def test_a_row_fails_where_the_baseline_is_better(monkeypatch):
     worse = lambda a, b, algorithm: torch.mm(a, b) * (1 + 2.0**-20 if algorithm == "bad" else 1)  # noqa: E731
     monkeypatch.setattr(torch_pmpp, "tiled_matmul", worse)
@@ -69,6 +97,18 @@ def test_the_command_writes_its_file(tmp_path, capsys):
         ("uniform", "torch.mm"),
         ("uniform", "naive"),
     ]
+    assert "| 32, normal |" in capsys.readouterr().out
+    assert "dtype" not in report
+
+
+def test_the_command_measures_complex_products(tmp_path, capsys):
+    path = tmp_path / "out.json"
+    arguments = ["--device", "cpu", "--dtype", "complex64", "--k", "32", "--data", "normal", "--algorithms", "naive"]
+    assert accuracy.main([*arguments, "--output", str(path)]) == 0
+    report = json.loads(path.read_text())
+    assert report["dtype"] == "complex64"
+    assert [r["algorithm"] for r in report["records"]] == ["torch.mm", "naive"]
+    assert all(0 < r["norm"] < 16 for r in report["records"])
     assert "| 32, normal |" in capsys.readouterr().out
 
 
@@ -131,12 +171,31 @@ def test_row_float32_mode_follows_either_interface(device, name, float32_setting
 
 @needs_cuda
 @pytest.mark.cuda
+@pytest.mark.parametrize("dtype", accuracy.DTYPES)
 @pytest.mark.parametrize("kind", accuracy.DATA)
-def test_emulated_is_as_accurate_as_the_baseline_where_auto_takes_it(kind):
-    if "emulated" not in torch_pmpp.algorithms(OP, "cuda", torch.float32):
+def test_emulated_is_as_accurate_as_the_baseline_where_auto_takes_it(kind, dtype):
+    if "emulated" not in torch_pmpp.algorithms(OP, "cuda", accuracy.DTYPES[dtype]):
         pytest.skip("needs compute capability 9.0")
-    rows = accuracy.measure(kind, 65536, ["emulated"], torch.device("cuda"))
+    rows = accuracy.measure(kind, 65536, ["emulated"], torch.device("cuda"), dtype=accuracy.DTYPES[dtype])
     assert rows[1]["accurate"], rows
+
+
+@needs_cuda
+@pytest.mark.cuda
+@pytest.mark.parametrize("value", [complex("nan"), complex("inf"), complex(0, float("-inf")), complex(2, float("nan"))])
+@pytest.mark.parametrize("k", [130, 4096])
+def test_complex_specials_land_where_simt_puts_them(k, value):
+    """Elements that are NaN or infinite are computed anew: both parts, by the formula of every other kernel."""
+    if "emulated" not in torch_pmpp.algorithms(OP, "cuda", torch.complex64):
+        pytest.skip("needs compute capability 9.0")
+    a, b = (torch.randn(shape, dtype=torch.complex64, device="cuda") for shape in ((70, k), (k, 65)))
+    a[3, 5], a[60, k - 1], b[7, 64], b[8, 2] = value, value.conjugate(), value, 0
+    ours, simt = (torch_pmpp.tiled_matmul(a, b, algorithm=name) for name in ("emulated", "simt"))
+    for part in ("real", "imag"):
+        found, expected = getattr(ours, part), getattr(simt, part)
+        special = ~expected.isfinite()
+        assert torch.equal(found.isfinite(), expected.isfinite())
+        assert torch.equal(found[special].nan_to_num(nan=7), expected[special].nan_to_num(nan=7))
 
 
 @needs_cuda

@@ -111,6 +111,11 @@ def test_row_strides_complex_bases_aligned_to_half_an_element_on_cuda(dtype, typ
     aligned = torch.view_as_complex(numbers)
     for algorithm in torch_pmpp.algorithms("tiled_matmul", "cuda", dtype):
         assert torch.equal(torch_pmpp.tiled_matmul(x, x.t(), algorithm=algorithm), torch.mm(aligned, aligned.t()))
+        square = torch.zeros(2 * columns**2 + 2, dtype=dtype.to_real(), device="cuda")
+        out = torch.as_tensor(ForeignMemory(square, part, (columns, columns), typestr), device="cuda")
+        torch_pmpp.tiled_matmul(x.t(), x, algorithm=algorithm, out=out)
+        assert torch.equal(out, torch.mm(aligned.t(), aligned))
+        assert square[0] == square[-1] == 0
     for algorithm in torch_pmpp.algorithms("padded_transpose", "cuda", dtype):
         assert torch.equal(torch_pmpp.padded_transpose(x, algorithm=algorithm), aligned.t())
         pair = torch_pmpp.padded_transpose(x[:, :1], algorithm=algorithm)

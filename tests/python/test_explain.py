@@ -133,6 +133,7 @@ def test_peaks_of_the_units():
     assert _explain.unit_peak(H200, "tiled", "int32") is None
     assert _explain.unit_peak(H200, "wgmma", "float32") == 494.7e12
     assert _explain.unit_peak(H200, "emulated", "float32") == 989.4e12 / 6
+    assert _explain.unit_peak(H200, "emulated", "complex64") == 989.4e12 / 6
     assert _explain.unit_peak(H200, "simt", "float32") == 66.9e12
 
 
@@ -310,8 +311,8 @@ def test_plans_find_their_kernels():
                 "padded_transpose_aligned_kernel<unsigned int, 256, 256, 256>",
                 "padded_transpose_aligned_kernel<unsigned int, 128, 128, 64>",
                 "padded_transpose_staged_kernel<128, 256, 512, 0>",
-                "tiled_matmul_emulated_kernel<0, false, true>",
-                "tiled_matmul_emulated_kernel<1, false, true>",
+                "tiled_matmul_emulated_kernel<float, 1, false, true>",
+                "tiled_matmul_emulated_kernel<pmpp::Complex<float>, 1, false, true>",
                 "tiled_matmul_simt_kernel<float, 1, (pmpp::matmul::SimtOrder)0, (pmpp::matmul::SimtOrder)1>",
                 "tiled_matmul_simt_kernel<float, 1, (pmpp::matmul::SimtOrder)1, (pmpp::matmul::SimtOrder)1>",
                 "tiled_matmul_simt_kernel<float, 2, (pmpp::matmul::SimtOrder)1, (pmpp::matmul::SimtOrder)1>",
@@ -334,7 +335,8 @@ def test_plans_find_their_kernels():
     assert product("wgmma") == [6]
     assert product("wgmma", layout="NT") == [7]
     assert product("wgmma", "float16") == []
-    assert product("emulated", "float32") == [14]
+    assert product("emulated", "float32") == [13]
+    assert product("emulated", "complex64") == [14]
     assert product("simt", "float32") == [15, 16]  # its orders say more than a layout
 
     def transpose(algorithm, method="", size=4, **facts):

@@ -34,6 +34,13 @@ def test_wrong_results_are_seen():
         assert not plans.is_right(wrong, a, b)
 
 
+def test_complex_products_are_judged_by_both_parts():
+    a, b = plans.Product.parse("NN:9x7x40").operands(torch.device("cpu"), torch.complex64)
+    right = a @ b
+    assert plans.is_right(right, a, b)
+    assert not plans.is_right(right + 0.001j * right.abs().max(), a, b)
+
+
 def test_every_plan_is_timed_and_saved(tmp_path, capsys):
     path = tmp_path / "plans.json"
     arguments = ["--device", "cpu", "--dtype", "float32", "--products", "NN:30x20x10,TT:5x6x7+1", "--seconds", "0.001"]

@@ -1,4 +1,0 @@
-#include "csrc/tiled_matmul/launch_emulated.cuh"
-
-template cudaError_t pmpp::matmul::launch_emulated_layout<false, true>(const Plan&, const EmulatedArguments&,
-                                                                       cudaStream_t);
