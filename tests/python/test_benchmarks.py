@@ -255,7 +255,9 @@ def test_asked_algorithms_replace_those_of_the_list():
 def test_digest_is_stable_and_independent_of_the_folder(tmp_path):
     script = ROOT / "benchmarks" / "digest.py"
     printed = [
-        subprocess.run([sys.executable, "-S", script], cwd=cwd, capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-S", script], cwd=cwd, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
         for cwd in (ROOT, tmp_path)
     ]
     assert printed[0] == printed[1] == digest.source_digest(ROOT) + "\n"
@@ -361,7 +363,11 @@ def test_cpu_timing_interleaves_and_measures():
     order = []
     a = lambda: (order.append("a"), time.sleep(0.004))  # noqa: E731
     b = lambda: (order.append("b"), time.sleep(0.001))  # noqa: E731
-    slow, fast = timing.time_cpu([a, b], budget=0.05)
+    for _ in range(5):  # a busy machine may wake a process late, but not each time
+        order.clear()
+        slow, fast = timing.time_cpu([a, b], budget=0.05)
+        if slow > fast:
+            break
     assert slow > fast > 0
     assert slow >= 0.004
     assert len(order) >= 2 * timing.MIN_REPETITIONS
@@ -373,7 +379,11 @@ def test_cpu_timing_interleaves_and_measures():
 def test_cuda_timing_measures_on_the_device(how):
     x = torch.randn(512, 512, device="cuda")
     small, large = torch.randn(64, 64, device="cuda"), torch.randn(2048, 2048, device="cuda")
-    times = how([lambda: torch.mm(small, small), lambda: torch.mm(large, large), lambda: x.clone()], budget=0.05)
+    calls = [lambda: torch.mm(small, small), lambda: torch.mm(large, large), lambda: x.clone()]
+    for _ in range(5):  # other processes on the GPU take turns with this one, but not each time at the same call
+        times = how(calls, budget=0.05)
+        if max(times) < 0.1 and (times[1] > times[0] or how is timing.time_host):
+            break
     assert all(0 < seconds < 0.1 for seconds in times)
     if how is not timing.time_host:
         assert times[1] > times[0]
