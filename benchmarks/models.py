@@ -153,7 +153,11 @@ def opinfo(records: Sequence[Record]) -> list[str]:
             broken = sum(len(count["only_off"]) for count in chosen)
             rows.append([record["device"], "all" if op is None else f"`{op}`", *totals, str(broken)])
     columns = ("device", "operator", "off: passed", "failed", "on: passed", "failed", "fail only when on")
-    return [*table(columns, rows, 2), ""]
+    lines = [*table(columns, rows, 2), ""]
+    for record in records:
+        if missing := record.get("missing"):
+            lines += [f"Not run on {record['device']}: {', '.join(missing)}.", ""]
+    return lines
 
 
 def readme_section(models: dict[Path, Record], checks: dict[Path, Record], digest: str | None, folder: str) -> str:

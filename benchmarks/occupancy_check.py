@@ -4,8 +4,8 @@
 The kernels are taken from the library file itself: its section .nv_fatbin holds an image for each source file, which
 the driver loads once more, so that every kernel is there by name, also those that no plan reaches on this GPU. For
 each, several block sizes and amounts of dynamic shared memory are put to cuOccupancyMaxActiveBlocksPerMultiprocessor,
-the function behind cudaOccupancyMaxActiveBlocksPerMultiprocessor; registers and shared memory are also compared with
-kernels.json.
+the function behind cudaOccupancyMaxActiveBlocksPerMultiprocessor. Barriers, which the driver does not tell, are those
+of kernels.json, with which registers and shared memory are also compared.
 
 Prints one line for each difference and a JSON object last; needs a GPU.
 """
@@ -16,7 +16,7 @@ import ctypes
 import json
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +26,7 @@ if str(ROOT) not in sys.path:
 import torch  # noqa: E402
 
 from torch_pmpp._devices import CAPABILITIES, Capability  # noqa: E402
-from torch_pmpp._kernels import demangled, read_kernels  # noqa: E402
+from torch_pmpp._kernels import Kernel, demangled, read_kernels, sections  # noqa: E402
 from torch_pmpp._library import PACKAGE  # noqa: E402
 from torch_pmpp._occupancy import occupancy  # noqa: E402
 
@@ -38,20 +38,7 @@ _MAX_THREADS, _STATIC_SHARED, _REGISTERS, _MAX_DYNAMIC = 0, 1, 4, 8  # CUfunctio
 
 def section(content: bytes, wanted: str) -> bytes:
     """A section of a 64-bit ELF file; empty if it has none of that name."""
-    (table,) = struct.unpack_from("<Q", content, 0x28)
-    entry_size, count, names_index = struct.unpack_from("<HHH", content, 0x3A)
-
-    def header(index: int) -> tuple[int, int, int]:
-        name, _, _, _, offset, size = struct.unpack_from("<IIQQQQ", content, table + index * entry_size)
-        return name, offset, size
-
-    _, names, _ = header(names_index)
-    for index in range(count):
-        name, offset, size = header(index)
-        end = content.index(b"\0", names + name)
-        if content[names + name : end].decode() == wanted:
-            return content[offset : offset + size]
-    return b""
+    return next((found for name, found in sections(content) if name == wanted), b"")
 
 
 def images(fatbin: bytes) -> Iterator[bytes]:
@@ -117,9 +104,14 @@ class Driver:
         return value.value
 
 
-def compare(driver: Driver, function: ctypes.c_void_p, capability: Capability) -> tuple[int, list[str]]:
-    """How many launches were compared, and what differs."""
+def compare(
+    driver: Driver, function: ctypes.c_void_p, capability: Capability, recorded: Mapping[str, Kernel]
+) -> tuple[int, list[str]]:
+    """How many launches were compared, and what differs; nothing is compared of a kernel that was not recorded."""
     name = demangled(driver.name(function))
+    if name not in recorded:
+        return 0, []
+    barriers = recorded[name].barriers
     registers = driver.attribute(function, _REGISTERS)
     static = driver.attribute(function, _STATIC_SHARED)
     most = driver.attribute(function, _MAX_THREADS)
@@ -129,33 +121,31 @@ def compare(driver: Driver, function: ctypes.c_void_p, capability: Capability) -
     count = 0
     for threads in (each for each in BLOCKS if each <= most):
         for dynamic in (*(each for each in DYNAMIC if each < room), room):
-            ours = occupancy(capability, threads, registers, static, dynamic)
+            ours = occupancy(capability, threads, registers, static, dynamic, barriers)
             theirs = driver.blocks(function, threads, dynamic)
             count += 1
             if ours.blocks != theirs:
                 differing.append(
-                    f"{name}: {threads} threads, {registers} registers, {static} + {dynamic} bytes: {ours.blocks} "
-                    f"blocks ({ours.limiter}), the driver says {theirs}"
+                    f"{name}: {threads} threads, {registers} registers, {static} + {dynamic} bytes, {barriers} "
+                    f"barriers: {ours.blocks} blocks ({ours.limiter}), the driver says {theirs}"
                 )
     return count, differing
 
 
-def compare_resources(driver: Driver, functions: Sequence[ctypes.c_void_p], capability: Capability) -> list[str]:
-    """What of kernels.json is not as the driver has it; nothing where the build left no table."""
-    table = read_kernels(PACKAGE)
-    arch, _ = table.image_for(capability.number)
-    recorded = {
-        kernel.name: (kernel.registers, kernel.static_shared_bytes) for kernel in table.kernels if kernel.arch == arch
-    }
+def compare_resources(
+    driver: Driver, functions: Sequence[ctypes.c_void_p], recorded: Mapping[str, Kernel]
+) -> list[str]:
+    """What of kernels.json is not as the driver has it."""
+    written = {name: (kernel.registers, kernel.static_shared_bytes) for name, kernel in recorded.items()}
     found = {
         demangled(driver.name(each)): (driver.attribute(each, _REGISTERS), driver.attribute(each, _STATIC_SHARED))
         for each in functions
     }
     return [
-        f"{name}: (registers, bytes) are {recorded.get(name, 'missing')} in kernels.json, "
+        f"{name}: (registers, bytes) are {written.get(name, 'missing')} in kernels.json, "
         f"{found.get(name, 'missing')} in the driver"
-        for name in sorted(recorded.keys() | found.keys() if recorded else ())
-        if recorded.get(name) != found.get(name)
+        for name in sorted(written.keys() | found.keys())
+        if written.get(name) != found.get(name)
     ]
 
 
@@ -163,6 +153,13 @@ def main() -> int:
     """Returns 0 if everything agrees, else 1."""
     major, minor = torch.cuda.get_device_capability()
     capability = CAPABILITIES[10 * major + minor]
+    table = read_kernels(PACKAGE)
+    arch, _ = table.image_for(capability.number)
+    recorded = {kernel.name: kernel for kernel in table.kernels if kernel.arch == arch}
+    if not recorded:
+        print(f"nothing to compare: {table.reason}")
+        print(json.dumps({"kernels": 0, "compared": 0, "differing": 1}))
+        return 1
     driver = Driver()
     functions: list[ctypes.c_void_p] = []
     for image in images(section((PACKAGE / "lib" / "libpmpp.so").read_bytes(), ".nv_fatbin")):
@@ -172,9 +169,9 @@ def main() -> int:
             # The linker adds an image without kernels; a kernel that is missed is named below.
             print(f"an image of {len(image)} bytes: {error}")
     compared = 0
-    differing = compare_resources(driver, functions, capability)
+    differing = compare_resources(driver, functions, recorded)
     for function in functions:
-        count, found = compare(driver, function, capability)
+        count, found = compare(driver, function, capability, recorded)
         compared += count
         differing += found
     for line in differing:

@@ -1,29 +1,43 @@
 #!/usr/bin/env python3
 """PyTorch's own OpInfo checks of its products, with the switch off and with it on, counted beside each other.
 
-    python benchmarks/opinfo_switch.py [--device cpu|cuda] [--jobs N] [--json FILE]
+    python benchmarks/opinfo_switch.py [--device cpu|cuda] [--jobs N] [--gpus N] [--json FILE] [--max-seconds S]
 
 Operators, dtypes, samples, error inputs and tolerances are those of the installed torch.testing._internal. Each check
 runs once on PyTorch's kernels and once on ours; the exit code is 1 if one passes with the switch off alone.
+
+The checks are run in parts: those of an operator and dtype, or a share of them where gradients are checked by
+differences, which takes longest. FILE is written after each part and names those that are missing; a run of the same
+sources with the same FILE goes on with them. The exit code is 3 if parts that were asked for are missing at the end.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import itertools
 import json
 import multiprocessing
+import os
 import sys
+import time
 import unittest
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
+ROOT = Path(__file__).resolve().parent.parent
+# First on the path: other distributions are known to install a top-level `benchmarks`.
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
 
-import torch_pmpp
+import torch  # noqa: E402
+
+import torch_pmpp  # noqa: E402
+from benchmarks.arguments import Parser, names, positive  # noqa: E402
+from benchmarks.digest import source_digest  # noqa: E402
 
 OPERATORS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "nn.functional.linear", "einsum")
 Check = Callable[[], None]
@@ -41,6 +55,41 @@ class Count:
     on_failed: int
     only_off: tuple[str, ...]
 
+    @property
+    def checks(self) -> int:
+        """How many checks there were."""
+        return self.off_passed + self.off_failed
+
+    def __add__(self, other: Count) -> Count:
+        return Count(
+            self.op,
+            self.dtype,
+            self.off_passed + other.off_passed,
+            self.off_failed + other.off_failed,
+            self.on_passed + other.on_passed,
+            self.on_failed + other.on_failed,
+            tuple(sorted({*self.only_off, *other.only_off})),
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """Checks that one process runs in one go: those of an operator and dtype, every `of`-th from `index` on."""
+
+    op: str
+    variant: str  # of the operator, as OpInfo names it; mostly empty
+    dtype: str
+    index: int = 0
+    of: int = 1
+
+    @property
+    def label(self) -> str:
+        """The operator, with its variant."""
+        return self.op + (f" ({self.variant})" if self.variant else "")
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.dtype}" + (f" {self.index + 1}/{self.of}" if self.of > 1 else "")
+
 
 def _opinfos() -> Iterator[Any]:
     from torch.testing._internal.common_methods_invocations import op_db
@@ -48,6 +97,25 @@ def _opinfos() -> Iterator[Any]:
     for op in op_db:
         if op.name in OPERATORS:
             yield op
+
+
+# Gradients of these are checked by differences: of all the time that a device takes, they take most.
+SLOW_DTYPES = ("float64", "complex128")
+SLOW_PARTS = 8
+
+
+def plan() -> list[Part]:
+    """All parts, those that take longest first."""
+    found = []
+    for op in _opinfos():
+        for dtype in map(_name, DTYPES):
+            of = SLOW_PARTS if dtype in SLOW_DTYPES else 1
+            found += [Part(op.name, op.variant_test_name, dtype, index, of) for index in range(of)]
+    return sorted(found, key=lambda part: part.dtype not in SLOW_DTYPES)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _close(actual: Any, expected: Any, dtype: torch.dtype) -> None:
@@ -198,66 +266,179 @@ DTYPES = (
 )
 
 
+def run_part(device: str, part: Part, until: float = float("inf")) -> Count | None:
+    """Runs each check of a part twice; None if time.time() passes `until` before the last one."""
+    if time.time() > until:
+        return None
+    (op,) = (op for op in _opinfos() if (op.name, op.variant_test_name) == (part.op, part.variant))
+    dtype = getattr(torch, part.dtype)
+    source = _checks if dtype in op.supported_dtypes(device) else _unsupported
+    off, on = {}, {}
+    for name, check in itertools.islice(source(op, device, dtype), part.index, None, part.of):
+        if time.time() > until:
+            return None
+        off[name] = _run(check)
+        with torch_pmpp.replace_mm(device):
+            on[name] = _run(check)
+    return Count(
+        part.label,
+        part.dtype,
+        sum(off.values()),
+        len(off) - sum(off.values()),
+        sum(on.values()),
+        len(on) - sum(on.values()),
+        tuple(name for name in off if off[name] and not on[name]),
+    )
+
+
 def compare(
     device: str, operators: tuple[str, ...] = OPERATORS, dtypes: tuple[torch.dtype, ...] = DTYPES
 ) -> list[Count]:
     """Runs every check twice; one entry for each operator and dtype."""
     counts = []
     for op in _opinfos():
-        if op.name not in operators:
-            continue
-        supported = op.supported_dtypes(device)
-        for dtype in dtypes:
-            source = _checks if dtype in supported else _unsupported
-            off, on = {}, {}
-            for name, check in source(op, device, dtype):
-                off[name] = _run(check)
-                with torch_pmpp.replace_mm(device):
-                    on[name] = _run(check)
-            if not off:
-                continue
-            label = op.name + (f" ({op.variant_test_name})" if op.variant_test_name else "")
-            counts.append(
-                Count(
-                    label,
-                    str(dtype).removeprefix("torch."),
-                    sum(off.values()),
-                    len(off) - sum(off.values()),
-                    sum(on.values()),
-                    len(on) - sum(on.values()),
-                    tuple(name for name in off if off[name] and not on[name]),
-                )
-            )
+        if op.name in operators:
+            for dtype in dtypes:
+                count = run_part(device, Part(op.name, op.variant_test_name, _name(dtype)))
+                if count is not None and count.checks:
+                    counts.append(count)
     return counts
 
 
-def _compare_one(device: str, operator: str) -> tuple[list[Count], torch_pmpp.Stats]:
+# ---- in several processes
+
+
+def _begin(started: Any, jobs: int, gpus: int) -> None:
+    """Called once in each process: gives it its share of the cores, and one of the GPUs."""
+    with started.get_lock():
+        index = started.value
+        started.value += 1
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // jobs))
+    if gpus:
+        torch.cuda.set_device(index % gpus)
+
+
+def _run_in_process(device: str, part: Part, until: float) -> tuple[Count | None, torch_pmpp.Stats]:
     torch_pmpp.reset_stats()
-    return compare(device, (operator,)), torch_pmpp.stats()
+    return run_part(device, part, until), torch_pmpp.stats()
 
 
-def compare_in_parallel(device: str, jobs: int) -> tuple[list[Count], torch_pmpp.Stats]:
-    """The same in several processes, each of which has a switch of its own, with the sum of what they counted."""
-    counts: list[Count] = []
+@dataclass
+class Record:
+    """What has been run: counts by operator and dtype, and the parts that are missing. Kept in a file."""
+
+    device: str
+    missing: list[Part]
+    path: Path | None = None
+    counts: dict[tuple[str, str], Count] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, device: str, path: Path | None) -> Record:
+        """What an earlier run with the same sources left in the file; else a record in which all is missing."""
+        record = cls(device, plan(), path)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8")) if path else {}
+            if all(content[name] == value for name, value in record._header().items()):
+                missing = set(content["missing"])
+                found = [Count(**{**count, "only_off": tuple(count["only_off"])}) for count in content["counts"]]
+                record.missing = [part for part in record.missing if str(part) in missing]
+                record.counts = {(count.op, count.dtype): count for count in found}
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls(device, plan(), path)
+        return record
+
+    def _header(self) -> dict[str, Any]:
+        return {"device": self.device, "torch": torch.__version__, "source_digest": source_digest(ROOT)}
+
+    def add(self, part: Part, count: Count) -> None:
+        """Adds what a part counted, and writes the file."""
+        self.missing.remove(part)
+        key = (count.op, count.dtype)
+        self.counts[key] = self.counts[key] + count if key in self.counts else count
+        self.write()
+
+    def ordered(self) -> list[Count]:
+        """Counts as the operators and dtypes are listed; those without a check are left out."""
+        order = list(dict.fromkeys((op.name, op.variant_test_name) for op in _opinfos()))
+        keys = [(Part(*op, _name(dtype)).label, _name(dtype)) for op in order for dtype in DTYPES]
+        return [self.counts[key] for key in keys if key in self.counts and self.counts[key].checks]
+
+    def write(self) -> None:
+        """Writes the file, if there is one, so that whatever ends the run leaves the last one whole."""
+        if self.path is None:
+            return
+        content = {
+            **self._header(),
+            "missing": [str(part) for part in self.missing],
+            "counts": [asdict(count) for count in self.ordered()],
+        }
+        partial = self.path.with_name(self.path.name + ".part")
+        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        partial.replace(self.path)
+
+
+def run_parts(record: Record, parts: Sequence[Part], jobs: int, gpus: int, until: float) -> torch_pmpp.Stats:
+    """Runs parts in several processes, each of which has a switch of its own, and adds them to the record.
+
+    Returns the sum of what the switches counted. A part that raises is left missing and named.
+    """
     total = torch_pmpp.Stats()
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        for found, stats in pool.map(_compare_one, [device] * len(OPERATORS), OPERATORS):
-            counts += found
+    with concurrent.futures.ProcessPoolExecutor(
+        jobs, mp_context=context, initializer=_begin, initargs=(context.Value("i", 0), jobs, gpus)
+    ) as pool:
+        running = {pool.submit(_run_in_process, record.device, part, until): part for part in parts}
+        for future in concurrent.futures.as_completed(running):
+            try:
+                count, stats = future.result()
+            except concurrent.futures.BrokenExecutor as error:
+                print(f"a process has died: {error}", file=sys.stderr)
+                break
+            except Exception as error:
+                print(f"{running[future]}: {type(error).__name__}: {error}", file=sys.stderr)
+                continue
+            if count is None:
+                continue
+            record.add(running[future], count)
             for name in ("kernels", "taken", "fallbacks"):
-                for key, count in getattr(stats, name).items():
-                    getattr(total, name)[key] = getattr(total, name).get(key, 0) + count
-    return counts, total
+                for key, calls in getattr(stats, name).items():
+                    getattr(total, name)[key] = getattr(total, name).get(key, 0) + calls
+    return total
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    result = Parser(prog="opinfo_switch", description="PyTorch's OpInfo checks with the switch off and on.")
+    result.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    result.add_argument("--json", type=Path, help="also write the counts there, after each part; go on with that file")
+    result.add_argument("--jobs", type=int, default=1, help="parts at a time, each in its process (1)")
+    result.add_argument("--gpus", type=int, default=1, help="GPUs over which the processes are spread (1)")
+    result.add_argument("--operators", type=names(OPERATORS), default=list(OPERATORS), help="only these, as mm,addmm")
+    result.add_argument(
+        "--dtypes",
+        type=names([_name(dtype) for dtype in DTYPES]),
+        default=[_name(dtype) for dtype in DTYPES],
+        help="only these, as float32,int8",
+    )
+    result.add_argument("--max-seconds", type=positive, metavar="S", help="start no check after this time")
+    return result
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints the table; returns 1 if the switch made a check fail."""
-    parser = argparse.ArgumentParser(description="PyTorch's OpInfo checks with the switch off and on.")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--json", type=Path, help="also write the counts there")
-    parser.add_argument("--jobs", type=int, default=1, help="operators at a time, each in its process (1)")
-    options = parser.parse_args(arguments)
-    counts, stats = compare_in_parallel(options.device, max(1, options.jobs))
+    """Prints the table; returns 1 if the switch made a check fail, 3 if parts are missing that were asked for."""
+    start = time.time()
+    options = parser().parse_args(arguments)
+    gpus = options.gpus if options.device == "cuda" else 0
+    if gpus > torch.cuda.device_count():
+        print(f"opinfo_switch: --gpus is {gpus}, but there are {torch.cuda.device_count()}", file=sys.stderr)
+        return 2
+    record = Record.open(options.device, options.json)
+    chosen = [part for part in record.missing if part.op in options.operators and part.dtype in options.dtypes]
+    if record.counts:
+        print(f"going on with {options.json}: {len(chosen)} of {len(plan())} parts are to be run")
+    until = start + options.max_seconds if options.max_seconds else float("inf")
+    stats = run_parts(record, chosen, max(1, options.jobs), gpus, until)
+    counts = record.ordered()
     print(f"{'operator':24} {'dtype':12} {'off passed':>10} {'failed':>7} {'on passed':>10} {'failed':>7}")
     for count in counts:
         print(
@@ -267,18 +448,13 @@ def main(arguments: list[str] | None = None) -> int:
     total = [sum(getattr(c, name) for c in counts) for name in ("off_passed", "off_failed", "on_passed", "on_failed")]
     print(f"{'all':24} {'':12} {total[0]:>10} {total[1]:>7} {total[2]:>10} {total[3]:>7}")
     print(stats)
-    if options.json:
-        options.json.write_text(
-            json.dumps(
-                {"device": options.device, "torch": torch.__version__, "counts": [asdict(c) for c in counts]}, indent=1
-            )
-            + "\n",
-            encoding="utf-8",
-        )
+    left = [part for part in chosen if part in record.missing]
+    if left:
+        print(f"{len(left)} of {len(chosen)} parts are missing: {', '.join(map(str, left))}", file=sys.stderr)
     broken = sum(len(c.only_off) for c in counts)
     if broken:
         print(f"{broken} checks fail only with the switch on", file=sys.stderr)
-    return 1 if broken else 0
+    return 1 if broken else 3 if left else 0
 
 
 if __name__ == "__main__":

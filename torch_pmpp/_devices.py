@@ -16,8 +16,9 @@ KIB = 1024
 class Capability:
     """What a multiprocessor of a compute capability holds, and in which units it gives it to blocks.
 
-    Sources: CUDA Programming Guide 13.0, "Compute Capabilities" (threads, blocks, registers, shared memory), and
-    cuda_occupancy.h of the CUDA toolkit 13.0 (granularities, sub-partitions, what the system reserves).
+    Sources: CUDA Programming Guide 13.0, "Compute Capabilities" (threads, blocks, registers, shared memory), PTX ISA
+    9.0, "bar" (barriers of a block), and cuda_occupancy.h of the CUDA toolkit 13.0 (granularities, sub-partitions, what
+    the system reserves, barriers of a multiprocessor).
     """
 
     number: int  # 10 * major + minor
@@ -27,6 +28,8 @@ class Capability:
     shared_opt_in: int  # most that a block gets, on request
     shared_unit: int  # a block's shared memory is rounded up to a multiple of this
     shared_reserved: int  # bytes of each block that the system takes
+    barriers: int | None = None  # named ones that resident blocks share; None where they never keep a block out
+    barriers_per_block: int = 16
     shared_per_block: int = 48 * KIB  # that a block gets without a request
     max_threads_per_block: int = 1024
     warp: int = 32
@@ -45,9 +48,11 @@ def _volta(number: int, threads: int, blocks: int, shared: int) -> Capability:
     return Capability(number, threads, blocks, shared * KIB, shared * KIB, shared_unit=256, shared_reserved=0)
 
 
-def _ampere(number: int, threads: int, blocks: int, shared: int) -> Capability:
+def _ampere(number: int, threads: int, blocks: int, shared: int, barriers: int | None = None) -> Capability:
     opt_in = (shared - 1) * KIB  # 1 KiB of a block belongs to the system
-    return Capability(number, threads, blocks, shared * KIB, opt_in, shared_unit=128, shared_reserved=KIB)
+    return Capability(
+        number, threads, blocks, shared * KIB, opt_in, shared_unit=128, shared_reserved=KIB, barriers=barriers
+    )
 
 
 CAPABILITIES: Mapping[int, Capability] = {
@@ -61,12 +66,12 @@ CAPABILITIES: Mapping[int, Capability] = {
         _ampere(87, 1536, 16, 164),
         _ampere(88, 1536, 16, 100),
         _ampere(89, 1536, 24, 100),
-        _ampere(90, 2048, 32, 228),
-        _ampere(100, 2048, 32, 228),
-        _ampere(103, 2048, 32, 228),
-        _ampere(110, 1536, 24, 228),
-        _ampere(120, 1536, 24, 100),
-        _ampere(121, 1536, 24, 100),
+        _ampere(90, 2048, 32, 228, 64),
+        _ampere(100, 2048, 32, 228, 64),
+        _ampere(103, 2048, 32, 228, 64),
+        _ampere(110, 1536, 24, 228, 24),
+        _ampere(120, 1536, 24, 100, 24),
+        _ampere(121, 1536, 24, 100, 24),
     )
 }
 

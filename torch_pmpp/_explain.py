@@ -117,13 +117,14 @@ def static_shared_bytes(kernels: Sequence[Kernel], otherwise: int) -> int:
 
 
 def launch_occupancy(device: Device, facts: dict[str, int], kernels: Sequence[Kernel], static_shared: int) -> Occupancy:
-    """Occupancy of a plan, with registers as compiled (left out where unknown)."""
+    """Occupancy of a plan, with registers and barriers as compiled (where unknown: none, and one)."""
     return occupancy(
         device.capability,
         facts["block_x"] * facts["block_y"],
         max((kernel.registers for kernel in kernels), default=0),
         static_shared,
         facts["dynamic_shared_bytes"],
+        max((kernel.barriers for kernel in kernels), default=1),
     )
 
 
@@ -650,7 +651,7 @@ def _mark(step: Step) -> str:
 
 
 def _print_kernels(explanation: Explanation) -> None:
-    columns = ("registers", "of at most", "stack", "static shared", "constant bank 0")
+    columns = ("registers", "of at most", "stack", "static shared", "constant bank 0", "barriers")
     table = Table(
         "What ptxas reported for their kernels, beside the registers that a block of so many threads allows",
         ("kernel", "image", *columns),
@@ -669,6 +670,7 @@ def _print_kernels(explanation: Explanation) -> None:
             f"{kernel.stack_bytes} B",
             f"{kernel.static_shared_bytes:,} B",
             f"{kernel.constant_bytes} B",
+            str(kernel.barriers),
         )
     if table.rows:
         table.print()

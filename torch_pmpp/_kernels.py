@@ -1,8 +1,9 @@
-"""What ptxas made of each kernel: registers, stack frame, shared memory and constant bank, as the build recorded them.
+"""What ptxas made of each kernel: registers, stack frame, shared memory, constant bank and barriers, as the build
+recorded them.
 
 The build runs this file as a program, `python _kernels.py LIBRARY OUTPUT.json`: it asks cuobjdump for the resources of
-every kernel in the library. Where that tool is missing, the file says so. Standard library only, and no relative import
-at the top.
+every kernel in the library, and for the images, which hold the number of barriers that the tool does not print. Where
+that tool is missing, the file says so. Standard library only, and no relative import at the top.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ import ctypes.util
 import json
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 FILE = "kernels.json"
-_FIELDS = ("arch", "name", "registers", "stack_bytes", "static_shared_bytes", "constant_bytes")
+_FIELDS = ("arch", "name", "registers", "stack_bytes", "static_shared_bytes", "constant_bytes", "barriers")
+# Attributes in a section .nv.info.<kernel>, each a format, a name and 16 bits (`cuobjdump -elf` spells them out).
+_WITH_PAYLOAD = 4  # format EIFMT_SVAL: the 16 bits count the bytes that follow
+_NUM_BARRIERS = 0x4C  # EIATTR_NUM_BARRIERS, of format EIFMT_BVAL: the low 8 bits
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class Kernel:
     stack_bytes: int  # of a thread: spilled registers and arrays that found no place in them
     static_shared_bytes: int  # without what the system reserves
     constant_bytes: int  # of bank 0: the kernel's arguments, and what the system puts before them
+    barriers: int  # named ones of a block; all 16 where the number of one is known only at run time
 
     @property
     def base(self) -> str:
@@ -85,8 +92,56 @@ def demangled(symbol: str) -> str:
     return head.rpartition("::")[2] + bracket + rest
 
 
-def parse_usage(dump: str) -> list[Kernel]:
-    """Kernels of the output of `cuobjdump --dump-resource-usage`."""
+def sections(content: bytes) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of each section of a 64-bit ELF file."""
+    (table,) = struct.unpack_from("<Q", content, 0x28)
+    entry_size, count, names_index = struct.unpack_from("<HHH", content, 0x3A)
+
+    def header(index: int) -> tuple[int, int, int]:
+        name, _, _, _, offset, size = struct.unpack_from("<IIQQQQ", content, table + index * entry_size)
+        return name, offset, size
+
+    _, names, _ = header(names_index)
+    for index in range(count):
+        name, offset, size = header(index)
+        yield content[names + name : content.index(b"\0", names + name)].decode(), content[offset : offset + size]
+
+
+def barriers_of(image: bytes) -> dict[str, int]:
+    """Mangled name and number of named barriers of each kernel of a cubin."""
+    found = {}
+    for section, content in sections(image):
+        if not section.startswith(".nv.info."):
+            continue
+        barriers, at = 0, 0
+        while at + 4 <= len(content):
+            kind, attribute, value = struct.unpack_from("<BBH", content, at)
+            if attribute == _NUM_BARRIERS:
+                barriers = value & 0xFF
+            at += 4 + (value if kind == _WITH_PAYLOAD else 0)
+        found[section.removeprefix(".nv.info.")] = barriers
+    return found
+
+
+def read_barriers(tool: str, library: str) -> dict[tuple[str, str], int]:
+    """Named barriers of every kernel of a library, by architecture and mangled name."""
+    found: dict[tuple[str, str], int] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [tool, "--extract-elf", "all", Path(library).resolve()],
+            cwd=folder,
+            capture_output=True,
+            check=False,
+            timeout=300,
+        )
+        for image in Path(folder).glob("*.cubin"):
+            arch = image.suffixes[-2].removeprefix(".sm_")  # libpmpp.12.sm_90a.cubin
+            found |= {(arch, symbol): count for symbol, count in barriers_of(image.read_bytes()).items()}
+    return found
+
+
+def parse_usage(dump: str, barriers: Mapping[tuple[str, str], int]) -> list[Kernel]:
+    """Kernels of the output of `cuobjdump --dump-resource-usage`; KeyError if the barriers of one are missing."""
     kernels = []
     arch = ""
     for match in re.finditer(r"^arch = sm_(\w+)|Function (\w+):\s*\n\s*(REG:.*)", dump, re.MULTILINE):
@@ -98,16 +153,17 @@ def parse_usage(dump: str) -> list[Kernel]:
         # From sm_90 on the tool counts the 1 KiB that the system reserves of each block.
         if int(re.sub(r"\D", "", arch)) >= 90 and shared >= 1024:
             shared -= 1024
-        kernels.append(
-            Kernel(arch, demangled(match[2]), found["REG"], found["STACK"], shared, found.get("CONSTANT[0]", 0))
-        )
+        constant = found.get("CONSTANT[0]", 0)
+        name, count = demangled(match[2]), barriers[arch, match[2]]
+        kernels.append(Kernel(arch, name, found["REG"], found["STACK"], shared, constant, count))
     return sorted(kernels, key=lambda kernel: (kernel.arch, kernel.name))
 
 
 def render(kernels: Sequence[Kernel], reason: str) -> str:
     """The file's text, one kernel a line."""
     rows = ",\n".join("  " + json.dumps([getattr(kernel, name) for name in _FIELDS]) for kernel in kernels)
-    return f'{{\n "reason": {json.dumps(reason)},\n "kernels": [\n{rows}\n ]\n}}\n'
+    fields = json.dumps(list(_FIELDS))
+    return f'{{\n "reason": {json.dumps(reason)},\n "fields": {fields},\n "kernels": [\n{rows}\n ]\n}}\n'
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -123,8 +179,11 @@ def main(arguments: Sequence[str]) -> int:
         done = subprocess.run(
             [tool, "--dump-resource-usage", library], capture_output=True, text=True, check=False, timeout=300
         )
-        kernels = parse_usage(done.stdout)
-        reason = "" if kernels else "the library has no CUDA kernels"
+        try:
+            kernels = parse_usage(done.stdout, read_barriers(tool, library))
+            reason = "" if kernels else "the library has no CUDA kernels"
+        except KeyError as error:
+            reason = f"{tool} extracts no image with the kernel {error}"
     Path(output).write_text(render(kernels, reason), encoding="utf-8")
     return 0
 
@@ -168,6 +227,8 @@ def read_kernels(package: Path) -> KernelTable:
     """The table that the build left in the package; an empty one with the reason if there is none."""
     try:
         content = json.loads((package / FILE).read_text(encoding="utf-8"))
+        if content.get("fields") != list(_FIELDS):
+            return KernelTable((), f"{FILE} is from a build of another version of torch_pmpp; build again")
         return KernelTable(tuple(Kernel(*row) for row in content["kernels"]), str(content["reason"]))
     except FileNotFoundError:
         return KernelTable((), "the build left no kernels.json")

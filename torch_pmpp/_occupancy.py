@@ -16,7 +16,7 @@ from ._output import Parser, at_least, print_json
 from ._text import Table
 
 # The words of the limits, in the order in which they are named where several are equal.
-LIMITS = ("registers", "shared memory", "threads", "blocks")
+LIMITS = ("registers", "shared memory", "threads", "blocks", "barriers")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,12 @@ def round_up(value: int, unit: int) -> int:
 
 
 def occupancy(
-    capability: Capability, threads: int, registers: int = 0, static_shared: int = 0, dynamic_shared: int = 0
+    capability: Capability,
+    threads: int,
+    registers: int = 0,
+    static_shared: int = 0,
+    dynamic_shared: int = 0,
+    barriers: int = 1,
 ) -> Occupancy:
     """Blocks of a launch that a multiprocessor holds at once.
 
@@ -55,8 +60,10 @@ def occupancy(
         registers: Of a thread; 0 leaves registers out.
         static_shared: Bytes of shared memory of a block that the kernel declares.
         dynamic_shared: Bytes that the launch asks for besides.
+        barriers: Named barriers of a block: 1 for `__syncthreads()`, all 16 where ptxas cannot tell which one the
+            kernel waits at. 0 leaves them out.
     """
-    if threads < 1 or registers < 0 or static_shared < 0 or dynamic_shared < 0:
+    if threads < 1 or registers < 0 or static_shared < 0 or dynamic_shared < 0 or barriers < 0:
         raise ValueError("occupancy: expected at least 1 thread, and nothing negative")
     warps = -(-threads // capability.warp)
     registers_per_warp = round_up(registers * capability.warp, capability.register_unit)
@@ -72,6 +79,8 @@ def occupancy(
         reason = f"a block has at most {capability.registers} registers, and this one needs {checked_registers}"
     elif static_shared + dynamic_shared > capability.shared_opt_in:
         reason = f"a block has at most {capability.shared_opt_in} bytes of shared memory"
+    elif barriers > capability.barriers_per_block:
+        reason = f"a block has at most {capability.barriers_per_block} barriers"
     # Each partition serves whole warps from its own registers.
     warps_by_registers = (
         capability.registers // capability.partitions // registers_per_warp * capability.partitions
@@ -83,6 +92,7 @@ def occupancy(
         "shared memory": None if static_shared + dynamic_shared == 0 else capability.shared_bytes // shared,
         "threads": capability.max_threads // capability.warp // warps,
         "blocks": capability.max_blocks,
+        "barriers": None if capability.barriers is None or barriers == 0 else capability.barriers // barriers,
     }
     blocks = 0 if reason else min(value for value in limits.values() if value is not None)
     most_warps = capability.max_threads // capability.warp
@@ -173,6 +183,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--shared", type=at_least(0), default=0, metavar="BYTES", help="shared memory of a block, static and dynamic"
     )
+    result.add_argument(
+        "--barriers", type=at_least(0), default=1, metavar="N", help="named barriers of a block (1: __syncthreads)"
+    )
     result.add_argument("--grid", type=at_least(1), metavar="BLOCKS", help="blocks of the launch: shows waves and tail")
     where = result.add_mutually_exclusive_group()
     where.add_argument(
@@ -199,7 +212,13 @@ def run(arguments: Sequence[str]) -> int:
     if options.grid and device is None:
         print("python -m torch_pmpp occupancy: --grid needs --gpu, whose multiprocessors it fills", file=sys.stderr)
         return 2
-    found = occupancy(capability, options.threads, options.registers, dynamic_shared=options.shared)
+    found = occupancy(
+        capability,
+        options.threads,
+        options.registers,
+        dynamic_shared=options.shared,
+        barriers=options.barriers,
+    )
     by_thread = shared_per_thread(capability, options.threads, options.shared) if options.shared else None
     filled = waves(options.grid, found.blocks, device.sm_count) if options.grid and device else None
     if options.json:
@@ -210,6 +229,7 @@ def run(arguments: Sequence[str]) -> int:
                 "threads_per_block": options.threads,
                 "registers_per_thread": options.registers,
                 "shared_bytes_per_block": options.shared,
+                "barriers_per_block": options.barriers,
                 "occupancy": {**asdict(found), "limiter": found.limiter},
                 "shared_per_thread": by_thread and asdict(by_thread),
                 "waves": filled and asdict(filled),
@@ -223,6 +243,7 @@ def run(arguments: Sequence[str]) -> int:
         "shared memory": (f"{found.shared_bytes_per_block:,} B", f"{capability.shared_bytes:,} B"),
         "threads": (f"{round_up(options.threads, capability.warp):,}", f"{capability.max_threads:,}"),
         "blocks": ("1", f"{capability.max_blocks}"),
+        "barriers": (f"{options.barriers}", "not counted" if capability.barriers is None else f"{capability.barriers}"),
     }
     for resource in LIMITS:
         allowed = found.limits[resource]

@@ -8,6 +8,10 @@ import sys
 # several times the whole suite.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Inductor would start as many compilers for each worker of pytest-xdist as there are cores.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
 import pytest
 import torch
 
@@ -70,8 +74,30 @@ def _same_numbers_every_time():
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Device memory that other processes have taken is no fault of a test; what this one alone cannot get is one."""
+    try:
+        return (yield)
+    except torch.OutOfMemoryError:
+        from support import memory_of_others
+
+        others = memory_of_others()
+        if others < 2 << 30:
+            raise
+        pytest.skip(f"out of device memory, of which other processes hold {others >> 20} MiB")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _return_device_memory():
     yield
     if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+@pytest.fixture(autouse=True)
+def _return_much_device_memory():
+    """At once: other processes may wait for it."""
+    yield
+    if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > 1 << 30:
         torch.cuda.empty_cache()

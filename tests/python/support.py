@@ -3,6 +3,11 @@
 A new kernel that `torch_pmpp.algorithms` lists is tested by all of this suite without a line changed here.
 """
 
+import contextlib
+import os
+import signal
+import subprocess
+import time
 from collections.abc import Iterable
 
 import pytest
@@ -68,6 +73,63 @@ def on_each_algorithm(op: str, dtypes: Iterable[torch.dtype], devices: Iterable[
             for algorithm in algorithms(op, device, dtype):
                 params.append(pytest.param(device, dtype, algorithm, id=f"{device}-{name_of(dtype)}-{algorithm}"))
     return pytest.mark.parametrize(("device", "dtype", "algorithm"), params)
+
+
+# Whether this is one of several workers of pytest-xdist, which share the machine and its GPU.
+IN_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+
+
+def memory_of_others() -> int:
+    """Bytes of device memory that other processes hold, and what CUDA keeps for this one (about half a GiB)."""
+    free, total = torch.cuda.mem_get_info()
+    return total - free - torch.cuda.memory_reserved()
+
+
+def free_memory_moves(seconds: float = 2.0) -> bool:
+    """Whether free device memory changes while this process leaves it alone."""
+    first = torch.cuda.mem_get_info()[0]
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if torch.cuda.mem_get_info()[0] != first:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def needs_memory(size: int, seconds: float = 60.0) -> None:
+    """Skips where so many bytes are not free, what PyTorch keeps for later included. Waits for other processes."""
+    torch.cuda.empty_cache()
+    end = time.monotonic() + seconds
+    while (free := torch.cuda.mem_get_info()[0]) < size:
+        if free + memory_of_others() < size or time.monotonic() > end:
+            pytest.skip(f"needs {size >> 20} MiB of device memory, {free >> 20} MiB are free")
+        time.sleep(0.25)
+
+
+def run_process(command, seconds: float, **options) -> subprocess.CompletedProcess:
+    """Runs a command and keeps its output as text; fails with that output if it takes longer than `seconds`.
+
+    Its children are ended as well, since one that is left would keep the output open. First by SIGABRT, for which
+    Python's faulthandler, where it is on, prints where every thread stands.
+    """
+    words = [str(word) for word in command]
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
+    )
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        pytest.fail(f"{' '.join(words)} took longer than {seconds:g} s\n{out}\n{err}", pytrace=False)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 def edge_shapes(sizes=EDGE_SIZES) -> list[tuple[int, int, int]]:

@@ -58,7 +58,7 @@ def test_row_strides_bases_aligned_to_half_an_element(op, dtype, algorithm):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert run.returncode == 0, f"exit status {run.returncode} (-11: crashed)\n{run.stderr[-2000:]}"

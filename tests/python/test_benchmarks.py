@@ -255,7 +255,9 @@ def test_asked_algorithms_replace_those_of_the_list():
 def test_digest_is_stable_and_independent_of_the_folder(tmp_path):
     script = ROOT / "benchmarks" / "digest.py"
     printed = [
-        subprocess.run([sys.executable, "-S", script], cwd=cwd, capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-S", script], cwd=cwd, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
         for cwd in (ROOT, tmp_path)
     ]
     assert printed[0] == printed[1] == digest.source_digest(ROOT) + "\n"
@@ -361,7 +363,11 @@ def test_cpu_timing_interleaves_and_measures():
     order = []
     a = lambda: (order.append("a"), time.sleep(0.004))  # noqa: E731
     b = lambda: (order.append("b"), time.sleep(0.001))  # noqa: E731
-    slow, fast = timing.time_cpu([a, b], budget=0.05)
+    for _ in range(5):  # a busy machine may wake a process late, but not each time
+        order.clear()
+        slow, fast = timing.time_cpu([a, b], budget=0.05)
+        if slow > fast:
+            break
     assert slow > fast > 0
     assert slow >= 0.004
     assert len(order) >= 2 * timing.MIN_REPETITIONS
@@ -373,7 +379,11 @@ def test_cpu_timing_interleaves_and_measures():
 def test_cuda_timing_measures_on_the_device(how):
     x = torch.randn(512, 512, device="cuda")
     small, large = torch.randn(64, 64, device="cuda"), torch.randn(2048, 2048, device="cuda")
-    times = how([lambda: torch.mm(small, small), lambda: torch.mm(large, large), lambda: x.clone()], budget=0.05)
+    calls = [lambda: torch.mm(small, small), lambda: torch.mm(large, large), lambda: x.clone()]
+    for _ in range(5):  # other processes on the GPU take turns with this one, but not each time at the same call
+        times = how(calls, budget=0.05)
+        if max(times) < 0.1 and (times[1] > times[0] or how is timing.time_host):
+            break
     assert all(0 < seconds < 0.1 for seconds in times)
     if how is not timing.time_host:
         assert times[1] > times[0]
@@ -1019,6 +1029,10 @@ def test_occupancy_is_judged_by_the_counts_that_are_printed_last():
         gpu_check.judge_occupancy(crashed)
     nothing = gpu_check.Finished(1, '{"kernels": 0, "compared": 0, "differing": 0}\n')
     assert gpu_check.judge_occupancy(nothing).failed == 1
+    unknown = gpu_check.Finished(1, 'nothing to compare: why\n{"kernels": 0, "compared": 0, "differing": 1}\n')
+    found = gpu_check.judge_occupancy(unknown)
+    assert (found.passed, found.failed) == (0, 1)
+    assert found.note == "0 kernels, 0 launches; last difference: nothing to compare: why"
 
 
 def fat_image(payload):
@@ -1035,8 +1049,9 @@ def test_images_are_found_one_after_the_other():
 class CalculatorOfTheDriver:
     """Answers as the driver would for one kernel; `wrong_threads` is a block size that it reckons otherwise."""
 
-    def __init__(self, wrong_threads=0):
+    def __init__(self, wrong_threads=0, barriers=1):
         self.wrong_threads = wrong_threads
+        self.barriers = barriers
 
     def __call__(self, name, *arguments):
         assert name == "cuFuncSetAttribute"
@@ -1048,26 +1063,55 @@ class CalculatorOfTheDriver:
         return {0: 256, 1: 2048, 4: 29}[which]
 
     def blocks(self, function, threads, dynamic):
-        found = _occupancy.occupancy(_devices.CAPABILITIES[90], threads, 29, 2048, dynamic).blocks
+        found = _occupancy.occupancy(_devices.CAPABILITIES[90], threads, 29, 2048, dynamic, self.barriers).blocks
         return found + 1 if threads == self.wrong_threads else found
 
 
-def test_occupancy_of_a_kernel_is_compared_at_every_block_size_that_it_takes(monkeypatch):
+def recorded(registers=29, barriers=1):
+    name = "tiled_matmul_tiled_kernel<float>"
+    return {name: _kernels.Kernel("90a", name, registers, 0, 2048, 704, barriers)}
+
+
+def test_occupancy_of_a_kernel_is_compared_at_every_block_size_that_it_takes():
     capability = _devices.CAPABILITIES[90]
-    count, differing = occupancy_check.compare(CalculatorOfTheDriver(), None, capability)
+
+    def compare(driver, kernels):
+        return occupancy_check.compare(driver, None, capability, kernels)
+
+    count, differing = compare(CalculatorOfTheDriver(), recorded())
     sizes = [threads for threads in occupancy_check.BLOCKS if threads <= 256]
-    assert (count, differing) == (len(sizes) * (len(occupancy_check.DYNAMIC) + 1), [])
-    _, differing = occupancy_check.compare(CalculatorOfTheDriver(wrong_threads=96), None, capability)
-    assert len(differing) == len(occupancy_check.DYNAMIC) + 1
-    assert differing[0].startswith("tiled_matmul_tiled_kernel<float>: 96 threads, 29 registers, 2048 + 0 bytes: ")
+    amounts = len(occupancy_check.DYNAMIC) + 1
+    assert (count, differing) == (len(sizes) * amounts, [])
+    _, differing = compare(CalculatorOfTheDriver(wrong_threads=96), recorded())
+    assert len(differing) == amounts
+    assert differing[0].startswith(
+        "tiled_matmul_tiled_kernel<float>: 96 threads, 29 registers, 2048 + 0 bytes, 1 barriers"
+    )
 
-    def resources(registers):
-        kernel = _kernels.Kernel("90a", "tiled_matmul_tiled_kernel<float>", registers, 0, 2048, 704)
-        monkeypatch.setattr(occupancy_check, "read_kernels", lambda _: _kernels.KernelTable((kernel,), ""))
-        return occupancy_check.compare_resources(CalculatorOfTheDriver(), [None], capability)
+    # The driver does not tell barriers: they are those of the table.
+    assert compare(CalculatorOfTheDriver(barriers=16), recorded(barriers=16)) == (count, [])
+    _, differing = compare(CalculatorOfTheDriver(barriers=16), recorded())
+    assert differing[0].endswith("1 barriers: 32 blocks (blocks), the driver says 4")
+    assert compare(CalculatorOfTheDriver(), {}) == (0, [])
 
-    assert resources(29) == []
-    assert len(resources(30)) == 1
+
+def test_resources_of_the_driver_are_those_of_the_table():
+    def compare(kernels):
+        return occupancy_check.compare_resources(CalculatorOfTheDriver(), [None], kernels)
+
+    assert compare(recorded()) == []
+    assert compare(recorded(registers=30)) == [
+        "tiled_matmul_tiled_kernel<float>: (registers, bytes) are (30, 2048) in kernels.json, (29, 2048) in the driver"
+    ]
+    assert len(compare({})) == 1
+
+
+def test_nothing_is_compared_without_a_table(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(occupancy_check, "read_kernels", lambda _: _kernels.KernelTable((), "why"))
+    assert occupancy_check.main() == 1
+    text = capsys.readouterr().out
+    assert gpu_check.judge_occupancy(gpu_check.Finished(1, text)).note.endswith("nothing to compare: why")
 
 
 def test_sections_are_read_by_name():

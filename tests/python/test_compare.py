@@ -3,13 +3,12 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import types
 
 import pytest
 import torch
-from support import on_each_device
+from support import on_each_device, run_process
 from torch import nn
 
 import torch_pmpp
@@ -67,12 +66,10 @@ def test_gpt2_compiled(capsys, device, tmp_path_factory, monkeypatch):
 
 @on_each_device
 def test_the_example_trains_alike_with_the_switch(device):
-    done = subprocess.run(
-        [sys.executable, str(GPT2_FILE), "--device", device, "--steps", "2"],
+    done = run_process(
+        [sys.executable, GPT2_FILE, "--device", device, "--steps", "2"],
+        300,
         env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "taken     addmm" in done.stdout

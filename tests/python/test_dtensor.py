@@ -282,7 +282,7 @@ def run_python(code):
         env={**os.environ, "PYTHONPATH": f"{PACKAGE.parent}{os.pathsep}{pathlib.Path(__file__).parent}"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

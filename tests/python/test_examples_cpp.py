@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 import torch
-from support import on_each_device
+from support import on_each_device, run_process
 
 import torch_pmpp
 from torch_pmpp._library import PACKAGE
@@ -31,7 +31,7 @@ def programs(tmp_path_factory):
         ],
         ["cmake", "--build", build],
     ):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+        done = run_process(command, 500)
         assert done.returncode == 0, done.stdout + done.stderr
     return build
 
@@ -39,7 +39,7 @@ def programs(tmp_path_factory):
 def run(program, *arguments):
     # Nothing of Python on the path of libraries, nor in the environment.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LD_"))}
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=300, env=environment)
+    done = run_process([program, *arguments], 300, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

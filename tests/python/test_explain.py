@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -259,18 +260,109 @@ Resource usage:
 """
 
 
+TILED = "_ZN4pmpp6matmul25tiled_matmul_tiled_kernelIfEEvNS0_9ArgumentsIT_EE"
+NAIVE = "_ZN4pmpp6matmul25tiled_matmul_naive_kernelINS_7ComplexIfEEEEvNS0_9ArgumentsIT_EE"
+
+
 def test_resources_are_read_from_the_tools_output(tmp_path):
-    kernels = _kernels.parse_usage(DUMP)
+    kernels = _kernels.parse_usage(DUMP, {("90a", TILED): 1, ("90a", NAIVE): 0, ("80", TILED): 2})
     assert kernels == [
-        _kernels.Kernel("80", "tiled_matmul_tiled_kernel<float>", 31, 0, 2048, 528),
-        _kernels.Kernel("90a", "tiled_matmul_naive_kernel<pmpp::Complex<float> >", 40, 16, 0, 704),
-        _kernels.Kernel("90a", "tiled_matmul_tiled_kernel<float>", 29, 0, 2048, 704),
+        _kernels.Kernel("80", "tiled_matmul_tiled_kernel<float>", 31, 0, 2048, 528, 2),
+        _kernels.Kernel("90a", "tiled_matmul_naive_kernel<pmpp::Complex<float> >", 40, 16, 0, 704, 0),
+        _kernels.Kernel("90a", "tiled_matmul_tiled_kernel<float>", 29, 0, 2048, 704, 1),
     ]
+    with pytest.raises(KeyError, match="tiled_matmul_naive_kernel"):
+        _kernels.parse_usage(DUMP, {("90a", TILED): 1, ("80", TILED): 1})
     assert kernels[1].arguments == ["pmpp::Complex<float>"]
     (tmp_path / _kernels.FILE).write_text(_kernels.render(kernels, ""), encoding="utf-8")
     _kernels.read_kernels.cache_clear()
     assert _kernels.read_kernels(tmp_path) == _kernels.KernelTable(tuple(kernels), "")
     _kernels.read_kernels.cache_clear()
+
+
+def elf(sections):
+    """A 64-bit ELF file of nothing but these sections and the table of their names."""
+    names = b"\0"
+    placed = []
+    body = b""
+    for name, content in (*sections.items(), (".shstrtab", None)):
+        placed.append((len(names), 64 + len(body), len(content or b"")))
+        names += name.encode() + b"\0"
+        body += content or b""
+    placed[-1] = (placed[-1][0], 64 + len(body), len(names))
+    header = bytearray(64)
+    header[:4] = b"\x7fELF"
+    struct.pack_into("<Q", header, 0x28, 64 + len(body) + len(names))
+    struct.pack_into("<HHH", header, 0x3A, 64, len(placed), len(placed) - 1)
+    table = b"".join(struct.pack("<IIQQQQ24x", name, 0, 0, 0, offset, size) for name, offset, size in placed)
+    return bytes(header) + body + names + table
+
+
+def test_barriers_are_read_from_an_image():
+    payload = struct.pack("<BBH", 4, 0x17, 12) + b"\x02\x4c\x07\x00" * 3  # its bytes are no attributes
+    image = elf(
+        {
+            ".text.many": b"\x02\x4c\x05\x00",
+            ".nv.info": b"\x02\x4c\x05\x00",
+            ".nv.info.none": payload + struct.pack("<BBH", 3, 0x1B, 0xFF),
+            ".nv.info.many": payload + struct.pack("<BBH", 3, 0x1B, 0xFF) + struct.pack("<BBBB", 2, 0x4C, 16, 0),
+        }
+    )
+    assert _kernels.barriers_of(image) == {"none": 0, "many": 16}
+
+
+def test_build_without_tool_or_without_images_says_so(tmp_path, monkeypatch):
+    library, output = tmp_path / "libpmpp.so", tmp_path / _kernels.FILE
+    library.write_bytes(b"")
+
+    def recorded():
+        assert _kernels.main([str(library), str(output)]) == 0
+        _kernels.read_kernels.cache_clear()
+        found = _kernels.read_kernels(tmp_path)
+        _kernels.read_kernels.cache_clear()
+        assert found.kernels == ()
+        return found.reason
+
+    monkeypatch.setattr(_kernels, "find_cuobjdump", lambda: None)
+    assert recorded() == "cuobjdump was not there when the library was built"
+    # A tool that prints the resources and extracts nothing.
+    tool = tmp_path / "cuobjdump"
+    tool.write_text(f"#!/bin/sh\n[ $1 = --extract-elf ] || cat <<'DUMP'\n{DUMP}\nDUMP\n", encoding="utf-8")
+    tool.chmod(0o755)
+    monkeypatch.setattr(_kernels, "find_cuobjdump", lambda: str(tool))
+    assert recorded().startswith(f"{tool} extracts no image with the kernel ('90a', '{TILED}'")
+    tool.write_text("#!/bin/sh\n", encoding="utf-8")
+    assert recorded() == "the library has no CUDA kernels"
+
+
+@pytest.mark.skipif(torch_pmpp.build_info.cuda is None, reason="a build for the CPU alone")
+def test_build_recorded_the_barriers_of_each_kernel():
+    """One for __syncthreads; all sixteen where the kernel reckons which one of several it waits at."""
+    table = _kernels.read_kernels(pathlib.Path(torch_pmpp.__file__).parent)
+    if not table.kernels:
+        pytest.skip(table.reason)
+    found = {}
+    for kernel in table.kernels:
+        found.setdefault((kernel.arch, kernel.base), set()).add(kernel.barriers)
+    assert all(counts <= set(range(17)) for counts in found.values())
+    for arch in {arch for arch, _ in found}:
+        assert found[arch, "tiled_matmul_naive_kernel"] == {0}
+        assert found[arch, "tiled_matmul_tiled_kernel"] == {1}
+    assert 16 in found.get(("90a", "tiled_matmul_wgmma_kernel"), {16})
+
+
+def test_barriers_of_a_plan_count_in_its_occupancy():
+    """168 registers of 32 threads let 12 blocks onto a multiprocessor, 16 of 64 barriers only 4."""
+    facts = {"block_x": 32, "block_y": 1, "dynamic_shared_bytes": 0}
+
+    def blocks(*barriers):
+        kernels = [_kernels.Kernel("90a", "k", 168, 0, 0, 0, count) for count in barriers]
+        found = _explain.launch_occupancy(H200, facts, kernels, 0)
+        return found.blocks, found.limiter
+
+    assert blocks(1) == (12, "registers")
+    assert blocks(1, 16) == (4, "barriers")
+    assert blocks() == (32, "blocks")
 
 
 def test_missing_or_damaged_table_has_a_reason(tmp_path):
@@ -280,12 +372,18 @@ def test_missing_or_damaged_table_has_a_reason(tmp_path):
     (tmp_path / _kernels.FILE).write_text("{", encoding="utf-8")
     assert "kernels.json is damaged" in _kernels.read_kernels(tmp_path).reason
     _kernels.read_kernels.cache_clear()
+    # As builds wrote it that recorded no barriers.
+    older = '{"reason": "", "kernels": [["90a", "tiled_matmul_tiled_kernel<float>", 29, 0, 2048, 704]]}'
+    (tmp_path / _kernels.FILE).write_text(older, encoding="utf-8")
+    expected = "kernels.json is from a build of another version of torch_pmpp; build again"
+    assert _kernels.read_kernels(tmp_path) == _kernels.KernelTable((), expected)
+    _kernels.read_kernels.cache_clear()
     assert _kernels.KernelTable((), "why").image_for(90) == (None, "why")
 
 
 def test_image_that_a_gpu_runs_or_the_nearest():
     def table(*archs):
-        return _kernels.KernelTable(tuple(_kernels.Kernel(arch, "k", 1, 0, 0, 0) for arch in archs), "")
+        return _kernels.KernelTable(tuple(_kernels.Kernel(arch, "k", 1, 0, 0, 0, 1) for arch in archs), "")
 
     assert table("80", "86", "90a").image_for(90) == ("90a", "")
     assert table("80", "86", "90a").image_for(89) == ("86", "")
@@ -296,7 +394,7 @@ def test_image_that_a_gpu_runs_or_the_nearest():
 
 def test_plans_find_their_kernels():
     kernels = tuple(
-        _kernels.Kernel("90a", name, index + 1, 0, 0, 0)
+        _kernels.Kernel("90a", name, index + 1, 0, 0, 0, 1)
         for index, name in enumerate(
             (
                 "tiled_matmul_tiled_kernel<float>",
@@ -569,6 +667,20 @@ def test_occupancy_prints_both_ways_of_reckoning(capsys):
     assert found["shared_per_thread"] is None
 
 
+def test_occupancy_by_barriers(capsys):
+    launch = ["occupancy", "--threads", "32", "--registers", "168", "--barriers", "16"]
+    assert main(launch) == 0
+    text = capsys.readouterr().out
+    assert "4 blocks, 128 threads, 6% occupancy; limited by: barriers" in text
+    assert re.search(r"^barriers +16 +64 +4 <$", text, re.MULTILINE)
+    assert main([*launch, "--gpu", "a100"]) == 0
+    assert re.search(r"^barriers +16 +not counted +no limit$", capsys.readouterr().out, re.MULTILINE)
+    found = as_json(capsys, *launch)
+    assert (found["barriers_per_block"], found["occupancy"]["blocks"]) == (16, 4)
+    assert (found["occupancy"]["limits"]["barriers"], found["occupancy"]["limiters"]) == (4, ["barriers"])
+    assert as_json(capsys, *launch[:-2])["barriers_per_block"] == 1
+
+
 def test_conflicts_draws_the_banks(tmp_path, capsys):
     picture = tmp_path / "banks.svg"
     assert main(["conflicts", "--algorithm", "padded16", "--output", str(picture)]) == 0
@@ -612,6 +724,7 @@ def test_algorithms_and_info_as_json(capsys):
         (["roofline", "--results", str(RESULTS), "--gpu", "a100"], "was taken on NVIDIA H200, not on a100"),
         (["roofline", "--results", str(ROOT / "pyproject.toml")], "is not a results file"),
         (["occupancy"], "the following arguments are required: --threads"),
+        (["occupancy", "--threads", "32", "--barriers", "-1"], "expected a whole number from 0 to"),
         (["occupancy", "--threads", "0"], "expected a whole number from 1 to"),
         (["occupancy", "--threads", "32", "--capability", "6.0"], "unknown compute capability '6.0'"),
         (["occupancy", "--threads", "32", "--capability", "9.0", "--grid", "5"], "--grid needs --gpu"),

@@ -3,12 +3,11 @@
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import pytest
 import torch
-from support import on_each_device
+from support import on_each_device, run_process
 
 import torch_pmpp
 
@@ -86,13 +85,17 @@ def test_row_export_reports_the_operators_own_errors():
 # ---- packages that run elsewhere
 
 
+# Loading torch takes some seconds, and several times that where many tests run side by side.
+RUN_SECONDS = 80
+# One that compiles is stopped too, with what it has printed.
+COMPILES = pytest.mark.timeout(300)
+
+
 def run_python(code, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", code, *map(str, arguments)],
+    done = run_process(
+        [sys.executable, "-X", "faulthandler", "-c", code, *arguments],
+        RUN_SECONDS,
         env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
-        capture_output=True,
-        text=True,
-        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -135,6 +138,7 @@ def packages(tmp_path_factory):
     return package
 
 
+@COMPILES
 @on_each_device
 @pytest.mark.parametrize(
     "load",
@@ -151,27 +155,29 @@ def program_without_python(tmp_path_factory):
     if shutil.which("cmake") is None:
         pytest.skip("no cmake on PATH")
     build = tmp_path_factory.mktemp("exported")
-    for command in (
-        [
-            "cmake",
-            *("-S", CONSUMER, "-B", build, "-DCMAKE_BUILD_TYPE=Release"),
-            *(("-G", "Ninja") if shutil.which("ninja") else ()),
-            f"-DCMAKE_PREFIX_PATH={torch_pmpp.cmake_prefix_path}",
-            f"-DPMPP_TORCH_DIR={pathlib.Path(torch.__file__).parent}",
-        ],
-        ["cmake", "--build", build],
+    for seconds, command in (
+        (
+            60,
+            [
+                "cmake",
+                *("-S", CONSUMER, "-B", build, "-DCMAKE_BUILD_TYPE=Release"),
+                *(("-G", "Ninja") if shutil.which("ninja") else ()),
+                f"-DCMAKE_PREFIX_PATH={torch_pmpp.cmake_prefix_path}",
+                f"-DPMPP_TORCH_DIR={pathlib.Path(torch.__file__).parent}",
+            ],
+        ),
+        (100, ["cmake", "--build", build]),
     ):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        done = run_process(command, seconds)
         assert done.returncode == 0, done.stdout + done.stderr
     return build / "exported"
 
 
+@COMPILES
 @on_each_device
 def test_row_export_aot_inductor_package_runs_without_python(packages, program_without_python, device):
-    linked = subprocess.run(["ldd", program_without_python], check=True, capture_output=True, text=True).stdout
+    linked = run_process(["ldd", program_without_python], RUN_SECONDS).stdout
     assert "libpmpp.so" in linked
     assert "libpython" not in linked
-    done = subprocess.run(
-        [program_without_python, packages(device), device], capture_output=True, text=True, timeout=60
-    )
+    done = run_process([program_without_python, packages(device), device], RUN_SECONDS)
     assert (done.returncode, done.stdout.strip()) == (0, "all good"), done.stderr

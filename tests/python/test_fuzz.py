@@ -202,7 +202,7 @@ def test_a_failing_case_prints_one_line_that_repeats_it():
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         assert run.returncode == code, run.stdout + run.stderr

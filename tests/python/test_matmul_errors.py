@@ -210,7 +210,7 @@ def test_row_order_of_checks_empty_results_return_before_dtype_and_algorithm(dev
 
 
 @on_each_device
-def test_row_order_of_checks_empty_results_still_check_shape_device_and_out(device, capfd):
+def test_row_order_of_checks_empty_results_still_check_shape_device_and_out(device, capfd, recwarn):
     a, b = empty(3, 0, device=device), empty(0, 4, device=device)
     raises(RuntimeError, "tiled_matmul: a and b shapes.*", MATMUL, a, empty(1, 4, device=device))
     raises(RuntimeError, ".*same device, but a is on.* and b is on meta", MATMUL, a, empty(0, 4, device="meta"))
@@ -225,7 +225,9 @@ def test_row_order_of_checks_empty_results_still_check_shape_device_and_out(devi
     MATMUL(a, b, out=out)
     assert out.shape == (3, 4)
     assert not out.any()
-    assert "was resized since it had shape [2, 2]" in capfd.readouterr().err
+    # Calls of torch.ops print a warning from C++ in PyTorch 2.11, and give it to Python's warnings in 2.15.
+    warned = [capfd.readouterr().err, *(str(each.message) for each in recwarn)]
+    assert any("was resized since it had shape [2, 2]" in text for text in warned)
 
 
 @on_each_device

@@ -88,6 +88,14 @@ def test_page_and_readme_show_times_distances_products_and_checks(models, result
     assert f"[gpu-gpt2]({results.as_posix()}/models/gpu-gpt2.md)" in text
     assert text.startswith("before\n")
     assert text.endswith("after\n")
+    assert "Not run" not in text
+
+
+def test_checks_that_were_not_run_are_named(models, results, readme):
+    partial = {**CHECKS, "device": "cuda", "missing": ["mm complex128 3/8", "einsum float64 1/8"]}
+    (results / "opinfo-switch" / "cuda.json").write_text(json.dumps(partial))
+    assert models.main(["--results", str(results), "--readme", str(readme)]) == 0
+    assert "\nNot run on cuda: mm complex128 3/8, einsum float64 1/8.\n" in readme.read_text()
 
 
 def test_figures_of_the_same_sources_are_not_stale_and_disagreement_is_shown(models, results):

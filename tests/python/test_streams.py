@@ -5,14 +5,24 @@ import threading
 import oracle
 import pytest
 import torch
-from support import HAS_CUDA, NO_CUDA, needs_cuda, on_each_algorithm, on_each_device
+from support import (
+    HAS_CUDA,
+    IN_WORKER,
+    NO_CUDA,
+    free_memory_moves,
+    needs_cuda,
+    needs_memory,
+    on_each_algorithm,
+    on_each_device,
+)
 
 import torch_pmpp
 
 MATMUL = torch.ops.pmpp.tiled_matmul
 TRANSPOSE = torch.ops.pmpp.padded_transpose
 CUDA = ("cuda",)
-SLEEP = 100_000_000  # clock cycles: some 50 ms
+# Clock cycles: some 50 ms, and longer ones for a machine that is busy with other processes.
+SLEEPS = (100_000_000, 400_000_000, 1_600_000_000)
 
 
 def warm_stream(work):
@@ -26,21 +36,34 @@ def warm_stream(work):
     return stream
 
 
+def on_a_stream_behind(stream, operand, before, after, work):
+    """What `work` returns on a stream that first sleeps and then writes the operand; fails if it waits for the device.
+
+    On another stream it would read the old operand. A call that waits does so however long the sleep is, while a
+    process that others keep from running sees only a short one end.
+    """
+    for cycles in SLEEPS:
+        operand.copy_(before)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(cycles)
+            operand.copy_(after)
+            result = work()
+            running = not stream.query()
+        stream.synchronize()
+        if running:
+            return result
+    pytest.fail("the call waited for the device")
+
+
 @on_each_algorithm("tiled_matmul", (torch.float32, torch.bfloat16), CUDA)
 def test_row_cuda_matmul_runs_on_the_current_stream(device, dtype, algorithm):
-    """On a stream that first sleeps and then writes the operands: another stream would read the old ones."""
     fill = oracle.whole_numbers(5)
     a, b = (oracle.matrix(65, 65, dtype, device, fill=fill) for _ in range(2))
     new_a = oracle.matrix(65, 65, dtype, device, fill=fill)
     expected = oracle.reference(new_a, b)
     stream = warm_stream(lambda: MATMUL(a, b, algorithm=algorithm))
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(SLEEP)
-        a.copy_(new_a)
-        result = MATMUL(a, b, algorithm=algorithm)
-        running = not stream.query()
-    assert running, "the call waited for the device"
-    stream.synchronize()
+    result = on_a_stream_behind(stream, a, a.clone(), new_a, lambda: MATMUL(a, b, algorithm=algorithm))
     assert torch.equal(oracle.host(result), expected.to(dtype))
 
 
@@ -49,13 +72,7 @@ def test_row_cuda_transpose_runs_on_the_current_stream(device, dtype, algorithm)
     x = oracle.matrix(200, 99, dtype, device)
     new_x = oracle.matrix(200, 99, dtype, device)
     stream = warm_stream(lambda: TRANSPOSE(x, algorithm=algorithm))
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(SLEEP)
-        x.copy_(new_x)
-        result = TRANSPOSE(x, algorithm=algorithm)
-        running = not stream.query()
-    assert running, "the call waited for the device"
-    stream.synchronize()
+    result = on_a_stream_behind(stream, x, x.clone(), new_x, lambda: TRANSPOSE(x, algorithm=algorithm))
     assert torch.equal(result, new_x.t())
 
 
@@ -121,6 +138,8 @@ def test_row_cuda_no_synchronisation():
 @needs_cuda
 @pytest.mark.cuda
 def test_row_cuda_no_allocation_outside_the_caching_allocator():
+    """By the free memory of the whole GPU, which other processes may change meanwhile. A leak is there each time; one
+    time is enough to say so where the free memory stays as it is while this process is idle."""
     a = torch.randn(2048, 2048, device="cuda")
     out = torch.empty_like(a)
 
@@ -131,12 +150,23 @@ def test_row_cuda_no_allocation_outside_the_caching_allocator():
             TRANSPOSE(a, algorithm=name, out=out)
         torch.cuda.synchronize()
 
+    def taken():
+        return -torch.cuda.mem_get_info()[0] - torch.cuda.memory_reserved()
+
     work()
-    reserved, free = torch.cuda.memory_reserved(), torch.cuda.mem_get_info()[0]
-    for _ in range(5):
-        work()
-    if torch.cuda.memory_reserved() == reserved:
-        assert free - torch.cuda.mem_get_info()[0] < 1 << 22
+    for _ in range(10):
+        before = taken()
+        for _ in range(5):
+            work()
+        more = taken() - before
+        if more < 1 << 22:
+            return
+        moves = free_memory_moves()
+        if not (moves or IN_WORKER):
+            break
+    if moves:
+        pytest.skip("other processes take and return device memory")
+    pytest.fail(f"{more} bytes were taken besides those of the caching allocator")
 
 
 def in_threads(work, count):
@@ -209,11 +239,12 @@ def test_row_cuda_device_guard():
 def assert_int8_product(result, a, b):
     """All of the result, in pieces: with |sum| <= 64 * 128 * 128 float32 is exact."""
     assert a.shape[1] <= 64
-    step = 1 << 20
-    for row in range(0, a.shape[0], step):
-        for column in range(0, b.shape[1], step):
-            piece = torch.mm(a[row : row + step].float(), b[:, column : column + step].float())
-            got = result[row : row + step, column : column + step]
+    rows = min(a.shape[0], 1 << 20)
+    columns = min((1 << 26) // rows, 1 << 20)
+    for row in range(0, a.shape[0], rows):
+        for column in range(0, b.shape[1], columns):
+            piece = torch.mm(a[row : row + rows].float(), b[:, column : column + columns].float())
+            got = result[row : row + rows, column : column + columns]
             assert torch.equal(got, piece.to(torch.int32).to(torch.int8)), (row, column)
 
 
@@ -227,6 +258,7 @@ BIG = (1 << 31) + 4096
 @on_each_algorithm("tiled_matmul", (torch.int8,), CUDA)
 @pytest.mark.parametrize("which", ["a", "b", "out", "a_strided"])
 def test_row_size_more_than_2_31_elements_and_65535_row_tiles(device, dtype, algorithm, which):
+    needs_memory(6 << 30)
     if which == "a":
         a, b = random_int8(BIG // 64 + 3, 64), random_int8(64, 8)  # over two million row tiles of 16
     elif which == "b":
@@ -243,6 +275,7 @@ def test_row_size_more_than_2_31_elements_and_65535_row_tiles(device, dtype, alg
 
 @on_each_algorithm("tiled_matmul", (torch.float32, torch.bfloat16), CUDA)
 def test_row_size_more_than_65535_row_tiles_in_floating_point(device, dtype, algorithm):
+    needs_memory(2 << 30)
     fill = 65535 * 32 + 100
     a = torch.randint(-8, 9, (fill, 17), device=device).to(dtype)
     b = torch.randint(-8, 9, (17, 5), device=device).to(dtype)
@@ -257,6 +290,7 @@ def test_row_size_more_than_65535_row_tiles_in_floating_point(device, dtype, alg
     "shape", [(3, BIG // 3 + 1), (BIG // 3 + 1, 3), (65535 * 32 + 77, 1030), (47000, 46001)], ids=str
 )
 def test_row_transpose_size_more_than_2_31_elements_and_65535_row_tiles(device, dtype, algorithm, shape):
+    needs_memory((4 + 4 * dtype.itemsize) * BIG)
     x = torch.randint(-128, 128, shape, dtype=torch.int8, device=device)
     x = x if dtype == torch.int8 else x.to(dtype)
     assert x.numel() > 1 << 31

@@ -7,7 +7,7 @@ import functools
 
 import pytest
 import torch
-from support import SIZED_DTYPES, name_of, needs_cuda
+from support import SIZED_DTYPES, name_of, needs_cuda, needs_memory
 
 import torch_pmpp
 
@@ -36,14 +36,6 @@ def words_of(x):
 def check(x, words):
     result = TRANSPOSE(x)
     assert torch.equal(words_of(result), words.transpose(0, 1)), f"{tuple(x.shape)} strides {x.stride()} {x.dtype}"
-
-
-def needs_memory(size):
-    """Skips where so many bytes are not free, what PyTorch keeps for later included."""
-    torch.cuda.empty_cache()
-    free = torch.cuda.mem_get_info()[0]
-    if free < size:
-        pytest.skip(f"needs {size >> 20} MiB of device memory, {free >> 20} MiB are free")
 
 
 def test_more_than_2_31_elements_in_blocks_of_rows():

@@ -181,6 +181,37 @@ def test_occupancy_names_what_does_not_fit():
         assert (refused.blocks, refused.fraction, refused.limiters) == (0, 0.0, ())
     with pytest.raises(ValueError, match="at least 1 thread"):
         _occupancy.occupancy(SM_80, 0)
+    with pytest.raises(ValueError, match="nothing negative"):
+        _occupancy.occupancy(SM_80, 32, barriers=-1)
+    assert _occupancy.occupancy(SM_80, 32, barriers=17).limiter == "a block has at most 16 barriers"
+
+
+@pytest.mark.parametrize(
+    ("capability", "threads", "registers", "barriers", "blocks", "limiter"),
+    [
+        # As the driver of an H200 has it: the kernels whose barriers ptxas cannot tell apart have all 16 of a block.
+        (90, 32, 168, 16, 4, "barriers"),
+        (90, 64, 168, 16, 4, "barriers"),
+        (90, 96, 168, 16, 4, "registers and barriers"),
+        (90, 384, 168, 16, 1, "registers"),
+        (90, 32, 32, 2, 32, "blocks and barriers"),
+        (90, 32, 32, 3, 21, "barriers"),
+        (90, 32, 32, 1, 32, "blocks"),
+        # Barriers of a multiprocessor: twice its blocks, or as many as its blocks.
+        (100, 32, 32, 16, 4, "barriers"),
+        (110, 32, 32, 16, 1, "barriers"),
+        (120, 32, 32, 16, 1, "barriers"),
+        (120, 32, 32, 1, 24, "blocks and barriers"),
+        (120, 32, 32, 0, 24, "blocks"),
+        # Before 9.0 they are left out.
+        (80, 32, 32, 16, 32, "blocks"),
+        (89, 32, 32, 16, 24, "blocks"),
+    ],
+)
+def test_occupancy_by_named_barriers(capability, threads, registers, barriers, blocks, limiter):
+    found = _occupancy.occupancy(CAPABILITIES[capability], threads, registers, barriers=barriers)
+    assert (found.blocks, found.limiter) == (blocks, limiter)
+    assert (found.limits["barriers"] is None) == (capability < 90 or barriers == 0)
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(32, 255), (256, 255), (384, 168), (512, 128), (1024, 64)])
@@ -212,11 +243,11 @@ CALCULATOR = r"""
 #include <climits>
 #include <cstdio>
 #include <cuda_occupancy.h>
-// Lines of: major minor threads_per_sm shared_per_sm opt_in reserved threads registers shared.
+// Lines of: major minor threads_per_sm shared_per_sm opt_in reserved threads registers shared barriers.
 int main() {
-  int major, minor, most, sm, opt_in, reserved, threads, registers, shared;
-  while (std::scanf("%d %d %d %d %d %d %d %d %d", &major, &minor, &most, &sm, &opt_in, &reserved, &threads, &registers,
-                    &shared) == 9) {
+  int major, minor, most, sm, opt_in, reserved, threads, registers, shared, barriers;
+  while (std::scanf("%d %d %d %d %d %d %d %d %d %d", &major, &minor, &most, &sm, &opt_in, &reserved, &threads,
+                    &registers, &shared, &barriers) == 10) {
     cudaOccDeviceProp device;
     device.computeMajor = major;
     device.computeMinor = minor;
@@ -235,7 +266,7 @@ int main() {
     kernel.sharedSizeBytes = 0;
     kernel.shmemLimitConfig = FUNC_SHMEM_LIMIT_OPTIN;
     kernel.maxDynamicSharedSizeBytes = opt_in;
-    kernel.numBlockBarriers = 1;
+    kernel.numBlockBarriers = barriers;
     cudaOccDeviceState state;
     cudaOccResult result;
     const auto error = cudaOccMaxActiveBlocksPerMultiprocessor(&result, &device, &kernel, &state, threads, shared);
@@ -277,20 +308,21 @@ def test_occupancy_agrees_with_nvidias_own_calculator(tmp_path):
         for threads in (1, 31, 32, 64, 96, 128, 160, 192, 256, 384, 512, 544, 768, 992, 1024):
             for registers in (0, 1, 16, 24, 32, 33, 40, 48, 63, 64, 65, 72, 96, 127, 128, 168, 200, 255):
                 for shared in (0, 1, 1023, 2048, 8448, 16384, 33000, 48 * 1024, capability.shared_opt_in):
-                    launches.append((capability, threads, registers, shared))
+                    for barriers in (0, 1, 3, 16):
+                        launches.append((capability, threads, registers, shared, barriers))
     lines = "\n".join(
         f"{c.number // 10} {c.number % 10} {c.max_threads} {c.shared_bytes} {c.shared_opt_in} {c.shared_reserved} "
-        f"{threads} {registers} {shared}"
-        for c, threads, registers, shared in launches
+        f"{threads} {registers} {shared} {barriers}"
+        for c, threads, registers, shared, barriers in launches
     )
     done = subprocess.run(
         [tmp_path / "calculator"], input=lines, capture_output=True, text=True, check=True, timeout=120
     )
     answers = [int(line) for line in done.stdout.split()]
     assert len(answers) == len(launches)
-    for (capability, threads, registers, shared), answer in zip(launches, answers, strict=True):
-        ours = _occupancy.occupancy(capability, threads, registers, dynamic_shared=shared)
-        assert ours.blocks == answer, (capability.name, threads, registers, shared, ours)
+    for (capability, threads, registers, shared, barriers), answer in zip(launches, answers, strict=True):
+        ours = _occupancy.occupancy(capability, threads, registers, dynamic_shared=shared, barriers=barriers)
+        assert ours.blocks == answer, (capability.name, threads, registers, shared, barriers, ours)
 
 
 # ---- bank conflicts
