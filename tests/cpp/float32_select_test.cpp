@@ -471,12 +471,15 @@ TEST(Float32Select, AutoFollowsThePrecision) {
   };
   for (const std::int64_t size : {1024, 4095, 8192}) {
     // Only where it was shown to be as accurate.
-    EXPECT_EQ(chosen(problem_of(size, size, kEmulatedAccurateK), h200_facts()), Algorithm::kEmulated);
+    EXPECT_EQ(chosen(problem_of(size, size, size), h200_facts()), Algorithm::kEmulated);
     EXPECT_EQ(chosen(problem_of(size, size, kEmulatedAccurateK - 1), h200_facts()), Algorithm::kSimt);
-    EXPECT_EQ(chosen(problem_of(size, size, size), h200_facts()), Algorithm::kSimt);
     EXPECT_EQ(chosen(problem_of(size, size, size, 1, Float32Precision::kTf32), h200_facts()), Algorithm::kWgmma);
-    EXPECT_NE(chosen(problem_of(size, size, kEmulatedAccurateK), device_of(80)), Algorithm::kEmulated);
+    EXPECT_NE(chosen(problem_of(size, size, size), device_of(80)), Algorithm::kEmulated);
     EXPECT_NE(chosen(problem_of(size, size, size, 1, Float32Precision::kTf32), device_of(80)), Algorithm::kWgmma);
+  }
+  // And where it is faster: in microseconds on an H200, simt and emulated, 15.9 and 20.2, 34.7 and 106, 64.5 and 120.
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{512, 512, 512}, {16, 4096, 4096}, {128, 128, 65536}}) {
+    EXPECT_EQ(chosen(problem_of(m, n, k), h200_facts()), Algorithm::kSimt) << m << " " << n << " " << k;
   }
 }
 

@@ -77,6 +77,7 @@ TEST(MatmulAlgorithms, ListTheLadderInOrder) {
     if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) {
       cuda.insert(cuda.end(), {Algorithm::kMma, Algorithm::kWgmma});
     }
+    if (dtype == DType::kFloat64 || dtype == DType::kComplex128) cuda.push_back(Algorithm::kMma);
     if (dtype == DType::kFloat32 || dtype == DType::kComplex64) cuda.push_back(Algorithm::kEmulated);
     EXPECT_EQ(algorithms(dtype, h200_facts()), cuda) << dtype_name(dtype);
     EXPECT_EQ(algorithms(dtype, cpu_facts(4)), std::vector<Algorithm>(std::begin(kCpuLadder), std::end(kCpuLadder)))

@@ -61,14 +61,15 @@ void expect_sound(const Plan& plan, const Problem& p, const DeviceFacts& device)
   EXPECT_EQ(plan.grid[2], 1) << what;
 }
 
-TEST(MmaSelect, NeedsAmpereAndSixteenBitFloats) {
+TEST(MmaSelect, NeedsAmpereAndFloats) {
   for (const DType dtype : kAllDTypes) {
-    const bool half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+    const bool has = dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat64 ||
+                     dtype == DType::kComplex128;
     for (const int capability : {75, 80, 86, 89, 90, 100, 120}) {
       const DeviceFacts device = device_of(capability, 100, 99 * 1024);
-      EXPECT_EQ(mma_plan(problem_of(64, 64, 64, dtype), device).has_value(), half && capability >= 80);
-      EXPECT_EQ(select(problem_of(64, 64, 64, dtype), device, Algorithm::kMma).has_value(), half && capability >= 80);
-      EXPECT_EQ(mma_plans(problem_of(64, 64, 64, dtype), device).empty(), !half || capability < 80);
+      EXPECT_EQ(mma_plan(problem_of(64, 64, 64, dtype), device).has_value(), has && capability >= 80);
+      EXPECT_EQ(select(problem_of(64, 64, 64, dtype), device, Algorithm::kMma).has_value(), has && capability >= 80);
+      EXPECT_EQ(mma_plans(problem_of(64, 64, 64, dtype), device).empty(), !has || capability < 80);
     }
     EXPECT_FALSE(mma_plan(problem_of(64, 64, 64, dtype), cpu_facts(2)));
   }

@@ -173,10 +173,11 @@ def test_row_float32_mode_follows_either_interface(device, name, float32_setting
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", accuracy.DTYPES)
 @pytest.mark.parametrize("kind", accuracy.DATA)
-def test_emulated_is_as_accurate_as_the_baseline_where_auto_takes_it(kind, dtype):
+@pytest.mark.parametrize("k", [128, 512, 8192])
+def test_emulated_is_as_accurate_as_the_baseline_where_auto_takes_it(k, kind, dtype):
     if "emulated" not in torch_pmpp.algorithms(OP, "cuda", accuracy.DTYPES[dtype]):
         pytest.skip("needs compute capability 9.0")
-    rows = accuracy.measure(kind, 65536, ["emulated"], torch.device("cuda"), dtype=accuracy.DTYPES[dtype])
+    rows = accuracy.measure(kind, k, ["emulated"], torch.device("cuda"), dtype=accuracy.DTYPES[dtype])
     assert rows[1]["accurate"], rows
 
 

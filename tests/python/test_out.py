@@ -27,8 +27,13 @@ def test_row_out_keeps_its_strides_and_is_returned(device, dtype, algorithm):
             assert MATMUL(a, b, algorithm=algorithm, out=guarded.out) is guarded.out
             guarded.check_surroundings()
             oracle.assert_product(guarded.out, a, b)
-            # Where the result lies changes no bit of it.
-            oracle.assert_same_bits(guarded.out, MATMUL(a, b, algorithm=algorithm))
+            # Where the result lies changes no bit of it, except where a and b change places for one that lies down its
+            # columns, and what each gives to a product differs.
+            changes_places = algorithm == "emulated" or (
+                device == "cuda" and dtype.is_complex and algorithm in ("auto", "simt")
+            )
+            if not changes_places:
+                oracle.assert_same_bits(guarded.out, MATMUL(a, b, algorithm=algorithm))
 
 
 @on_each_algorithm("padded_transpose", SIZED_DTYPES)
