@@ -269,9 +269,8 @@ def matmul_kernels(
 ) -> list[Kernel]:
     """The kernels that a plan of `torch.ops.pmpp._plan_on` may run: one, or more where the plan does not tell them
     apart."""
-    found = [
-        kernel for kernel in table.kernels if kernel.arch == arch and kernel.base == f"tiled_matmul_{algorithm}_kernel"
-    ]
+    word = "mma64" if algorithm == "mma" and dtype in ("float64", "complex128") else algorithm
+    found = [kernel for kernel in table.kernels if kernel.arch == arch and kernel.base == f"tiled_matmul_{word}_kernel"]
     # Kernels are templates of the dtype, but for those that serve a single one.
     if any(kernel.arguments[0] in _MATMUL_TYPES.values() for kernel in found):
         found = [kernel for kernel in found if kernel.arguments[0] == _MATMUL_TYPES[dtype]]

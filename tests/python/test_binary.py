@@ -43,11 +43,12 @@ def wgmma_kernels() -> int:
     return len(rows) * 4 * 2 + sum("true" not in row for row in rows)
 
 
-# Each tile for both orders of both operands, for two dtypes; partial sums read by 16 bytes and one by one, by one group
+# Each tile for both orders of both operands, for two dtypes, those of mma64 for one; partial sums read by 16 bytes and one by one, by one group
 # of threads and by several.
 TILE_KERNELS = {
     "simt": simt_kernels(),
     "mma": tiles("kMmaTiles", "mma.hpp") * 4 * 2,
+    "mma64": tiles("kMma64Tiles", "mma64.hpp") * 4,
     "wgmma": wgmma_kernels(),
     "reduce": 11 * 2 * 2,
 }
@@ -99,26 +100,27 @@ def test_kernels_keep_everything_in_registers():
 
 
 # What the machine code of a kernel cannot do without: products of the tensor cores, and how operands reach them.
-INSTRUCTIONS = {"mma": ("HMMA.16816.F32", "LDSM"), "wgmma": ("HGMMA.64x", "UTMALDG", "SYNCS")}
+INSTRUCTIONS = {"mma": ("HMMA.16816.F32", "LDSM"), "mma64": ("DMMA.", "LDGSTS"), "wgmma": ("HGMMA.64x", "UTMALDG", "SYNCS")}
 
 
 @pytest.mark.skipif(torch_pmpp.build_info.cuda is None, reason="this build has no CUDA kernels")
 @pytest.mark.skipif(cuobjdump() is None, reason="cuobjdump of the CUDA toolkit is not installed")
 def test_tensor_core_kernels_use_the_tensor_cores():
-    """Every image of mma, and of wgmma where there is one for sm_90a; its kernels are empty for other architectures."""
+    """Every image of mma and mma64, and of wgmma where there is one for sm_90a; its kernels are empty for other architectures."""
     dump = subprocess.run([cuobjdump(), "-sass", LIBRARY], capture_output=True, text=True, check=True, timeout=600)
     found = dict.fromkeys(INSTRUCTIONS, 0)
     architecture = ""
     for part in re.split(r"\n(?=\s*(?:code for|Function :))", dump.stdout):
         architecture = match[1] if (match := re.match(r"\s*code for (\w+)", part)) else architecture
-        kernel = re.match(r"\s*Function : \w*tiled_matmul_(mma|wgmma)_kernel", part)
+        kernel = re.match(r"\s*Function : \w*tiled_matmul_(mma|mma64|wgmma)_kernel", part)
         if kernel is None or (kernel[1] == "wgmma" and architecture != "sm_90a"):
             continue
         found[kernel[1]] += 1
         for instruction in INSTRUCTIONS[kernel[1]]:
             assert instruction in part, part[:200]
     archs = torch_pmpp.build_info.archs
-    assert found["mma"] == TILE_KERNELS["mma"] * len(archs)
+    for kernel in ("mma", "mma64"):
+        assert found[kernel] == TILE_KERNELS[kernel] * len(archs)
     assert found["wgmma"] == TILE_KERNELS["wgmma"] * archs.count("90a")
 
 

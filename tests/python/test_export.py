@@ -91,12 +91,18 @@ RUN_SECONDS = 80
 COMPILES = pytest.mark.timeout(300)
 
 
-def run_python(code, *arguments):
-    done = run_process(
+def python_process(code, *arguments):
+    # Without a core file, which a process with a GPU takes most of a minute to write.
+    code = f"import resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n{code}"
+    return run_process(
         [sys.executable, "-X", "faulthandler", "-c", code, *arguments],
         RUN_SECONDS,
         env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
     )
+
+
+def run_python(code, *arguments):
+    done = python_process(code, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -118,24 +124,45 @@ def test_row_export_saved_program_runs_in_a_new_process(tmp_path):
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):
-    """device -> the model compiled for it; compiling one takes a quarter of a minute, so each is made once."""
+    """(device, model) -> the model compiled for it; compiling takes a quarter of a minute, so each is made once."""
     folder = tmp_path_factory.mktemp("packages")
     made = {}
 
-    def package(device):
-        if device not in made:
-            program = export(Model().to(device), torch.randn(7, 6, device=device))
+    def package(device, model=Model):
+        if (device, model) not in made:
+            program = export(model().to(device), torch.randn(7, 6, device=device))
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "cache"))
-                made[device] = torch._inductor.aoti_compile_and_package(
+                made[device, model] = torch._inductor.aoti_compile_and_package(
                     program,
-                    package_path=str(folder / f"{device}.pt2"),
+                    package_path=str(folder / f"{model.__name__}-{device}.pt2"),
                     # Headers compiled beforehand pay from the second package on.
                     inductor_configs={"aot_inductor.precompile_headers": False},
                 )
-        return made[device]
+        return made[device, model]
 
     return package
+
+
+class ModelOfPyTorch(Model):
+    """The same without an operator of this package."""
+
+    def forward(self, x):
+        return (x @ self.weight).relu().t().contiguous()
+
+
+@pytest.fixture(scope="module")
+def crashes_without_us(packages):
+    """device -> the signal that ends a new process which loads a package of PyTorch's own operators; 0 for none."""
+    found = {}
+
+    def crashes(device):
+        if device not in found:
+            code = f"import sys, torch\nmodel = torch._inductor.aoti_load_package(sys.argv[1])\n{CHECK}"
+            found[device] = max(0, -python_process(code, packages(device, ModelOfPyTorch), device).returncode)
+        return found[device]
+
+    return crashes
 
 
 @COMPILES
@@ -145,9 +172,14 @@ def packages(tmp_path_factory):
     ["import torch_pmpp", f"torch.ops.load_library({str(PACKAGE / 'lib' / 'libpmpp.so')!r})"],
     ids=["import", "load_library"],
 )
-def test_row_export_aot_inductor_package_runs_in_a_new_process(packages, device, load):
+def test_row_export_aot_inductor_package_runs_in_a_new_process(packages, crashes_without_us, device, load):
     code = f"import sys, torch\n{load}\nmodel = torch._inductor.aoti_load_package(sys.argv[1])\n{CHECK}"
-    assert run_python(code, packages(device), device) == "all good"
+    done = python_process(code, packages(device), device)
+    if done.returncode < 0 and crashes_without_us(device):
+        # Seen with PyTorch 2.11.0+cu130 on an H200; from C++ the same package runs, see below.
+        pytest.skip(f"packages of PyTorch's own operators end with signal {crashes_without_us(device)} here")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "all good"
 
 
 @pytest.fixture(scope="module")
