@@ -174,8 +174,8 @@ double emulated_cost(const Problem& problem, const DeviceFacts& device, const Pl
   const auto waves = static_cast<double>(ceil_div(items, std::max(device.sm_count, 1)));
   const double steps = static_cast<double>(plan.split_k / plan.tile_k);
   double total = kLaunchUs + waves * (steps * tile_cost.step * chain_cost(emulated_chain(p.k)) + tile_cost.fixed);
-  total += static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batch) *
-           element_size(p.dtype) / kResultBytesPerUs;
+  total += static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batch) * element_size(p.dtype) /
+           kResultBytesPerUs;
   for (const PlaneLayout& layout : {planes_of_a(p), planes_of_b(p)}) {
     // What is read are as many real numbers as are written, or half as many.
     const double read = static_cast<double>(layout.plane_stride) / (is_doubled(layout.form) ? 2 : 1);
