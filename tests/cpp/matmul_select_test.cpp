@@ -128,16 +128,18 @@ TEST(MatmulSelect, AutoOnCudaTakesSimtForWhatTheTensorCoresDoNot) {
   constexpr std::int64_t huge = std::int64_t{1} << 40;
   for (const DType dtype : kAllDTypes) {
     if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) continue;
-    for (const Problem& p : {problem_of(1, 1, 1, dtype), problem_of(128, 128, 128, dtype), problem_of(0, 4, 4, dtype),
-                             problem_of(4000, 4001, 0, dtype), problem_of(huge, 3, 3, dtype),
-                             problem_of(3, 3, huge, dtype), problem_of(7, 9, 11, dtype, huge)}) {
+    const bool is_double = dtype == DType::kFloat64 || dtype == DType::kComplex128;
+    for (const Problem& p : {problem_of(1, 1, 1, dtype), problem_of(is_double ? 15 : 128, 128, 128, dtype),
+                             problem_of(0, 4, 4, dtype), problem_of(4000, 4001, 0, dtype),
+                             problem_of(huge, 3, 3, dtype), problem_of(3, 3, huge, dtype),
+                             problem_of(7, 9, 11, dtype, huge)}) {
       const auto plan = select(p, h200_facts(), Algorithm::kAuto);
       ASSERT_TRUE(plan) << to_string(p);
       EXPECT_EQ(plan->algorithm, Algorithm::kSimt) << to_string(p);
     }
     // More partial sums than could be stored.
     EXPECT_EQ(select(problem_of(huge, huge, huge, dtype), h200_facts(), Algorithm::kAuto)->algorithm,
-              Algorithm::kTiledDynamic);
+              is_double ? Algorithm::kMma : Algorithm::kTiledDynamic);
   }
 }
 

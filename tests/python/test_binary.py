@@ -43,8 +43,8 @@ def wgmma_kernels() -> int:
     return len(rows) * 4 * 2 + sum("true" not in row for row in rows)
 
 
-# Each tile for both orders of both operands, for two dtypes, those of mma64 for one; partial sums read by 16 bytes and one by one, by one group
-# of threads and by several.
+# Each tile for both orders of both operands, for two dtypes, those of mma64 for one; partial sums read by 16 bytes and
+# one by one, by one group of threads and by several.
 TILE_KERNELS = {
     "simt": simt_kernels(),
     "mma": tiles("kMmaTiles", "mma.hpp") * 4 * 2,
@@ -100,7 +100,11 @@ def test_kernels_keep_everything_in_registers():
 
 
 # What the machine code of a kernel cannot do without: products of the tensor cores, and how operands reach them.
-INSTRUCTIONS = {"mma": ("HMMA.16816.F32", "LDSM"), "mma64": ("DMMA.", "LDGSTS"), "wgmma": ("HGMMA.64x", "UTMALDG", "SYNCS")}
+INSTRUCTIONS = {
+    "mma": ("HMMA.16816.F32", "LDSM"),
+    "mma64": ("DMMA.", "LDGSTS"),
+    "wgmma": ("HGMMA.64x", "UTMALDG", "SYNCS"),
+}
 
 
 @pytest.mark.skipif(torch_pmpp.build_info.cuda is None, reason="this build has no CUDA kernels")
