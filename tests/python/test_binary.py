@@ -110,7 +110,7 @@ INSTRUCTIONS = {
 @pytest.mark.skipif(torch_pmpp.build_info.cuda is None, reason="this build has no CUDA kernels")
 @pytest.mark.skipif(cuobjdump() is None, reason="cuobjdump of the CUDA toolkit is not installed")
 def test_tensor_core_kernels_use_the_tensor_cores():
-    """Every image of mma and mma64, and of wgmma where there is one for sm_90a; its kernels are empty for other architectures."""
+    """Every image of mma and mma64, and of wgmma where there is one for sm_90a: elsewhere its kernels are empty."""
     dump = subprocess.run([cuobjdump(), "-sass", LIBRARY], capture_output=True, text=True, check=True, timeout=600)
     found = dict.fromkeys(INSTRUCTIONS, 0)
     architecture = ""
