@@ -6,7 +6,6 @@ The wheel is made from the tree that is installed in torch_pmpp/ (PMPP_PREBUILT)
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import os
 import re
