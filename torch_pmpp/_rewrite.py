@@ -47,7 +47,8 @@ def _transposed_by(node: Any) -> Node | None:
         transposes = transposes or (target == "permute" and _is_reversal(rest))
     elif target in (getattr, torch.Tensor.__getattribute__):
         transposes = rest in (["T"], ["mT"])
-    elif target in (torch.t, _aten.t.default, _aten.numpy_T.default, _aten.mT.default):
+    # x.T and x.mT: dynamo of PyTorch 2.15 writes the packets, that of 2.11 getattr.
+    elif target in (torch.t, _aten.t.default, _aten.numpy_T.default, _aten.mT.default, _aten.numpy_T, _aten.mT):
         transposes = True
     elif target in (torch.transpose, torch.swapaxes, torch.swapdims, _aten.transpose.int):
         transposes = _swaps(rest)

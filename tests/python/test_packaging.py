@@ -6,7 +6,6 @@ The wheel is made from the tree that is installed in torch_pmpp/ (PMPP_PREBUILT)
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import os
 import re
@@ -248,7 +247,8 @@ def environment_run(python: Path, folder: Path, *arguments: str | Path) -> str:
 @pytest.mark.parametrize("what", ["wheel", "sources"])
 def test_installed_into_a_new_environment_it_passes_tests_there(request, environment, tmp_path, what):
     """pip takes the wheel, and the sources without isolation; tests run there, far from the checkout's own package."""
-    if importlib.util.find_spec("pip") is None:
+    # Not by find_spec: setuptools takes that for an import by pip, and later imports of distutils for a mistake.
+    if not list(importlib.metadata.distributions(name="pip")):
         pytest.skip("no pip")
     pip = ("-m", "pip", "--disable-pip-version-check")
     # Without a network: what the build needs is there already, and the wheel's requirements are fulfilled.

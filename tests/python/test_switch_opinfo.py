@@ -1,5 +1,6 @@
 """PyTorch's own checks of its products: the switch must not make one fail that passes without it."""
 
+import collections
 import concurrent.futures
 import json
 import pathlib
@@ -34,10 +35,13 @@ def test_not_one_failure_more_than_without_the_switch(opinfo_switch, device, dty
     torch_pmpp.reset_stats()
     counts = opinfo_switch.compare(device, dtypes=(dtype,))
     assert {count.op for count in counts} >= {"mm", "addmm", "bmm", "baddbmm", "matmul", "nn.functional.linear"}
+    passed = collections.Counter()
     for count in counts:
         assert count.only_off == ()
         assert count.on_passed + count.on_failed == count.off_passed + count.off_failed > 0
-        assert count.on_passed > 0
+        passed[count.op.partition(" ")[0]] += count.on_passed
+    # Of a variant none may pass: PyTorch 2.15 lists one of bmm for fewer dtypes than bmm takes on a CPU.
+    assert all(passed[count.op.partition(" ")[0]] > 0 for count in counts)
     if dtype.is_floating_point or dtype.is_complex:
         assert {function for function, _ in torch_pmpp.stats().taken} == {"mm", "addmm", "bmm", "baddbmm"}
 
