@@ -213,8 +213,10 @@ class StreamedTile : private Tile<E> {
     if (!carries_) {
       if (at < end) copy_bytes(out + (at - kCpuLineBytes), line + at, end - at);
     } else if (before != 0) {
-      using Line = Vector<std::uint8_t, kCpuLineBytes>;
-      store_vector(line, load_vector<Line>(line + end - kCpuLineBytes));
+#pragma GCC unroll 4
+      for (int part = 0; part < kCpuLineBytes; part += kVectorBytes) {
+        store_vector(line + part, load_vector<Vector<std::uint8_t>>(line + end - kCpuLineBytes + part));
+      }
     }
   }
 
