@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "ops/result_memory.h"
 #include "ops/tensor_checks.h"
 
 namespace pmpp::ops {
@@ -38,7 +39,7 @@ at::Tensor batched_matmul(const MatmulBackend& backend, const at::Tensor& a, con
   const std::array<std::int64_t, 3> shape = {a.size(0), a.size(1), b.size(2)};
   if (a.numel() == 0 || b.numel() == 0) return at::zeros(shape, a.options());
   MatmulCall call = make_matmul_call(backend, a, b, algorithm);
-  at::Tensor result = at::empty(shape, a.options());
+  at::Tensor result = empty_result(shape, a.options());
   run_matmul(backend, call, result);
   return result;
 }

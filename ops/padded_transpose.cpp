@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "ops/result_memory.h"
 #include "ops/stats.h"
 #include "ops/tensor_checks.h"
 
@@ -115,7 +116,7 @@ at::Tensor padded_transpose(const TransposeBackend& backend, const at::Tensor& x
   const std::vector<std::int64_t> shape = transposed(x.sizes());
   if (x.numel() == 0) return at::empty(shape, x.options());
   Call call = make_call(backend, x, algorithm);
-  at::Tensor result = at::empty(shape, x.options());
+  at::Tensor result = empty_result(shape, x.options());
   run_into(backend, call, x, result);
   return result;
 }
@@ -161,7 +162,7 @@ at::Tensor batched_transpose(const TransposeBackend& backend, const at::Tensor& 
   const std::vector<std::int64_t> shape = {x.size(0), x.size(2), x.size(1)};
   if (x.numel() == 0) return at::empty(shape, x.options());
   Call call = make_call(backend, x, algorithm);
-  at::Tensor result = at::empty(shape, x.options());
+  at::Tensor result = empty_result(shape, x.options());
   run_into(backend, call, x, result);
   return result;
 }

@@ -9,6 +9,7 @@
 #include <array>
 #include <optional>
 
+#include "ops/result_memory.h"
 #include "ops/stats.h"
 #include "ops/tensor_checks.h"
 
@@ -188,7 +189,7 @@ at::Tensor tiled_matmul(const MatmulBackend& backend, const at::Tensor& a, const
   const std::array<std::int64_t, 2> shape = {a.size(0), b.size(1)};
   if (!needs_kernel(a, b)) return at::zeros(shape, a.options());
   MatmulCall call = make_matmul_call(backend, a, b, algorithm);
-  at::Tensor result = at::empty(shape, a.options());
+  at::Tensor result = empty_result(shape, a.options());
   run_matmul(backend, call, result);
   return result;
 }

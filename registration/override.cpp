@@ -11,7 +11,6 @@
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/baddbmm_cpu_dispatch.h>
 #include <ATen/ops/bmm_cpu_dispatch.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 #include <torch/library.h>
 
@@ -26,6 +25,7 @@
 #include "csrc/common/int_math.hpp"
 #include "ops/device_facts.h"
 #include "ops/pmpp.h"
+#include "ops/result_memory.h"
 #include "ops/stats.h"
 #include "ops/tensor_checks.h"
 #include "ops/tiled_matmul.h"
@@ -313,7 +313,7 @@ Tensor compute(const Request& r, const Original& original) {
     return original();
   }
   const std::array<std::int64_t, 3> sizes = result_sizes(r);
-  const Tensor result = at::empty(result_shape(r, sizes), r.a.options());
+  const Tensor result = empty_result(result_shape(r, sizes), r.a.options());
   multiply_into<Device>(r, result);
   return result;
 }

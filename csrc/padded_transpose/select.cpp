@@ -248,9 +248,10 @@ Plan vectorized_plan(const Problem& problem, const DeviceFacts& device) {
 
 Method blocked_method(const Problem& p) {
   if (p.out_col_stride == 1 && p.in_row_stride == 1) return Method::kCpuCopy;
-  if (std::min(p.m, p.n) * p.element_size < kCpuLineBytes) return Method::kCpuNarrow;
-  if (p.out_col_stride != 1 || p.in_col_stride != 1) return Method::kCpuStrided;
-  return Method::kCpuTiles;
+  if (std::min(p.m, p.n) * p.element_size < cpu_narrow_bytes(p.element_size)) return Method::kCpuNarrow;
+  // Elements of a source row that share cache lines are gathered into a tile.
+  const bool is_dense = p.in_col_stride > 0 && p.in_col_stride * p.element_size < kCpuLineBytes;
+  return p.out_col_stride == 1 && (p.in_col_stride == 1 || is_dense) ? Method::kCpuTiles : Method::kCpuStrided;
 }
 
 Plan blocked_plan(const Problem& problem, const DeviceFacts& device) {
@@ -259,7 +260,7 @@ Plan blocked_plan(const Problem& problem, const DeviceFacts& device) {
   plan.algorithm = Algorithm::kBlocked;
   plan.isa = device.cpu_isa;
   plan.method = blocked_method(p);
-  plan.is_streamed = plan.method == Method::kCpuTiles &&
+  plan.is_streamed = plan.method == Method::kCpuTiles && p.m * p.element_size >= kCpuLineBytes &&
                      is_aligned(p.out, static_cast<std::uintptr_t>(p.element_size)) &&
                      p.batch * p.m * p.n * p.element_size >= device.cpu_stream_bytes;
   plan.tile_m = kCpuTaskRows;

@@ -27,13 +27,16 @@ void run_naive(const Plan& plan, const Problem& problem, std::int64_t begin, std
 
 }  // namespace
 
+// Tasks walk along the rows of the source, so that the translations of a task's rows are still at hand for the next one.
+// On a Xeon of the third generation (Ice Lake), in a virtual machine, one thread, past the caches, mean over 27 shapes
+// of all element sizes: .42 of a memcpy's speed, and .36 with tasks along the columns.
 TaskRange task_range(const Plan& plan, const Problem& problem, std::int64_t task) {
   const std::int64_t i_tiles = ceil_div(problem.m, plan.tile_m);
   const std::int64_t j_tiles = ceil_div(problem.n, plan.tile_n);
   TaskRange range;
   range.batch = task / (i_tiles * j_tiles);
-  range.j = task / i_tiles % j_tiles * plan.tile_n;
-  range.i = task % i_tiles * plan.tile_m;
+  range.j = task % j_tiles * plan.tile_n;
+  range.i = task / j_tiles % i_tiles * plan.tile_m;
   range.j_end = std::min(range.j + plan.tile_n, problem.n);
   range.i_end = std::min(range.i + plan.tile_m, problem.m);
   return range;
