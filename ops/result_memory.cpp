@@ -128,6 +128,8 @@ c10::Allocator& result_allocator() {
 
 at::Tensor empty_result(at::IntArrayRef shape, const at::TensorOptions& options) {
   if (!options.device().is_cpu() || options.pinned_memory()) return at::empty(shape, options);
+  // A program that has set an allocator of its own gets its memory from that.
+  if (c10::GetCPUAllocator() != c10::GetDefaultCPUAllocator()) return at::empty(shape, options);
   const at::ScalarType dtype = options.dtype().toScalarType();
   if (at::detail::computeStorageNbytesContiguous(shape, c10::elementSize(dtype)) < kOwnMappingBytes) {
     return at::empty(shape, options);
