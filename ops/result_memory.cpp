@@ -76,8 +76,8 @@ class Kept {
   }
 
  private:
-  // Pages that nobody has written to since are free to be taken; 256 MiB of huge pages are marked so in 0.1 ms, and cost
-  // nothing to be written again.
+  // Pages that nobody has written to since are free to be taken; 256 MiB of huge pages are marked so in 0.1 ms, and
+  // cost nothing to be written again.
   static bool is_left_to_the_system([[maybe_unused]] Mapping mapping) {
 #ifdef MADV_FREE
     return madvise(mapping.data, mapping.bytes, MADV_FREE) == 0;

@@ -1,8 +1,8 @@
 // Products of a warp on the tensor cores (PTX ISA, "mma.sync.aligned"), sm_80 and later. cuda::ptx has none of them.
 //
-// m16n8k16 of 16-bit floats: with g = lane / 4 and t = lane % 4, a lane holds pairs of neighbours: of a (16 x 16) k = 2t in row g and row g + 8,
-// then k = 2t + 8 in both; of b (16 x 8) k = 2t and k = 2t + 8 in column g; of sum (16 x 8) column 2t in row g and row
-// g + 8.
+// m16n8k16 of 16-bit floats: with g = lane / 4 and t = lane % 4, a lane holds pairs of neighbours: of a (16 x 16) k =
+// 2t in row g and row g + 8, then k = 2t + 8 in both; of b (16 x 8) k = 2t and k = 2t + 8 in column g; of sum (16 x 8)
+// column 2t in row g and row g + 8.
 #pragma once
 
 #include <cstdint>

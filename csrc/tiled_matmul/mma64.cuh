@@ -1,11 +1,12 @@
 // mma in float64 and complex128: double-precision tensor cores, sm_80 and later.
 //
-// Tiling: a block owns a tile of d (Mma64Tile) and walks k in steps of 16; a warp sums warp_m x warp_n of it in products
-// of 16 x 8 x 8. Operands come by asynchronous copies of single numbers, so that any strides and bases do; neighbouring
-// threads lie along k or along m or n, whichever is contiguous. Work: see work.cuh. Barriers: one a step; stages - 1
-// steps are under way, and a thread waits for its own copies of the next step before all arrive and wait. A complex
-// product is four real ones, re += re re, re -= im im, im += re im, im += im re, in that order. Order of sums: along
-// k, the same in every run and for every stride of d. Preconditions: blockDim.x and dynamic shared memory of the tile.
+// Tiling: a block owns a tile of d (Mma64Tile) and walks k in steps of 16; a warp sums warp_m x warp_n of it in
+// products of 16 x 8 x 8. Operands come by asynchronous copies of single numbers, so that any strides and bases do;
+// neighbouring threads lie along k or along m or n, whichever is contiguous. Work: see work.cuh. Barriers: one a step;
+// stages - 1 steps are under way, and a thread waits for its own copies of the next step before all arrive and wait. A
+// complex product is four real ones, re += re re, re -= im im, im += re im, im += im re, in that order. Order of sums:
+// along k, the same in every run and for every stride of d. Preconditions: blockDim.x and dynamic shared memory of the
+// tile.
 #pragma once
 
 #include <cstdint>
@@ -107,8 +108,7 @@ struct Mma64Kernel {
         for (int i = 0; i < kM; ++i) {
 #pragma unroll
           for (int part = 0; part < 4; ++part) {
-            a[plane][i][part] =
-                a_plane[mma64_at(k + part / 2 * 4 + t, row + i * 16 + part % 2 * 8, kTile.m)];
+            a[plane][i][part] = a_plane[mma64_at(k + part / 2 * 4 + t, row + i * 16 + part % 2 * 8, kTile.m)];
           }
         }
 #pragma unroll

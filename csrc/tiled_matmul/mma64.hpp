@@ -23,10 +23,10 @@ struct Mma64Tile {
 
 inline constexpr int kMma64K = 16;  // of a step
 
-// Plan::config is an index into this. With warps of 64 x 32 outputs a lane reads 24 numbers for 16 products, which keeps
-// shared memory busy for less than half of their time. Sixteen warps of 32 x 32 on a tile of 128 x 128 were no faster
-// (H200, 4096 x 4096 x 4096: 3.5 ms), and in complex128 no larger tile than 32 x 32 was: 1.55 ms at 2048 x 2048 x 2048,
-// 1.70 with 64 x 64.
+// Plan::config is an index into this. With warps of 64 x 32 outputs a lane reads 24 numbers for 16 products, which
+// keeps shared memory busy for less than half of their time. Sixteen warps of 32 x 32 on a tile of 128 x 128 were no
+// faster (H200, 4096 x 4096 x 4096: 3.5 ms), and in complex128 no larger tile than 32 x 32 was: 1.55 ms at 2048 x 2048
+// x 2048, 1.70 with 64 x 64.
 inline constexpr Mma64Tile kMma64Tiles[] = {
     {128, 128, 2, 4, 4, 1, 1},  // 0
     {64, 64, 2, 2, 4, 2, 1},    // 1
@@ -40,13 +40,14 @@ constexpr int mma64_planes(DType dtype) { return dtype == DType::kFloat64 ? 1 : 
 constexpr int mma64_stage_bytes(const Mma64Tile& tile) { return tile.planes * kMma64K * (tile.m + tile.n) * 8; }
 constexpr int mma64_shared_bytes(const Mma64Tile& tile) { return tile.stages * mma64_stage_bytes(tile); }
 
-// Where (k, mn) of a tile that is `lines` wide lies in a stage, in numbers. The low bits of mn are mixed with k, so that
-// the lanes of half a warp meet in no bank, both where they read 4 neighbours of mn for 4 of k and where they write 16
-// of k side by side.
+// Where (k, mn) of a tile that is `lines` wide lies in a stage, in numbers. The low bits of mn are mixed with k, so
+// that the lanes of half a warp meet in no bank, both where they read 4 neighbours of mn for 4 of k and where they
+// write 16 of k side by side.
 #ifdef __CUDACC__
 __host__ __device__
 #endif
-constexpr int mma64_at(int k, int mn, int lines) {
+    constexpr int
+    mma64_at(int k, int mn, int lines) {
   return k * lines + (mn ^ ((k & 3) << 2 | (k >> 2 & 3)));
 }
 

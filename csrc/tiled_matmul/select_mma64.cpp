@@ -8,9 +8,9 @@
 namespace pmpp::matmul {
 namespace {
 
-// What part of the peak of the tensor cores a multiprocessor reaches with as many blocks of a tile as it holds, and with
-// one. These and the cycles below are fitted to the times of all plans for 55 shapes on an H200 (16..4096 squares, all
-// layouts, flat, thin): the choice then takes 1.015 times as long as the fastest plan in the geometric mean.
+// What part of the peak of the tensor cores a multiprocessor reaches with as many blocks of a tile as it holds, and
+// with one. These and the cycles below are fitted to the times of all plans for 55 shapes on an H200 (16..4096 squares,
+// all layouts, flat, thin): the choice then takes 1.015 times as long as the fastest plan in the geometric mean.
 struct Speed {
   double full, alone;
 };

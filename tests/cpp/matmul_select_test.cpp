@@ -129,10 +129,10 @@ TEST(MatmulSelect, AutoOnCudaTakesSimtForWhatTheTensorCoresDoNot) {
   for (const DType dtype : kAllDTypes) {
     if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) continue;
     const bool is_double = dtype == DType::kFloat64 || dtype == DType::kComplex128;
-    for (const Problem& p : {problem_of(1, 1, 1, dtype), problem_of(is_double ? 15 : 128, 128, 128, dtype),
-                             problem_of(0, 4, 4, dtype), problem_of(4000, 4001, 0, dtype),
-                             problem_of(huge, 3, 3, dtype), problem_of(3, 3, huge, dtype),
-                             problem_of(7, 9, 11, dtype, huge)}) {
+    for (const Problem& p :
+         {problem_of(1, 1, 1, dtype), problem_of(is_double ? 15 : 128, 128, 128, dtype), problem_of(0, 4, 4, dtype),
+          problem_of(4000, 4001, 0, dtype), problem_of(huge, 3, 3, dtype), problem_of(3, 3, huge, dtype),
+          problem_of(7, 9, 11, dtype, huge)}) {
       const auto plan = select(p, h200_facts(), Algorithm::kAuto);
       ASSERT_TRUE(plan) << to_string(p);
       EXPECT_EQ(plan->algorithm, Algorithm::kSimt) << to_string(p);

@@ -27,9 +27,9 @@ void run_naive(const Plan& plan, const Problem& problem, std::int64_t begin, std
 
 }  // namespace
 
-// Tasks walk along the rows of the source, so that the translations of a task's rows are still at hand for the next one.
-// On a Xeon of the third generation (Ice Lake), in a virtual machine, one thread, past the caches, mean over 27 shapes
-// of all element sizes: .42 of a memcpy's speed, and .36 with tasks along the columns.
+// Tasks walk along the rows of the source, so that the translations of a task's rows are still at hand for the next
+// one. On a Xeon of the third generation (Ice Lake), in a virtual machine, one thread, past the caches, mean over 27
+// shapes of all element sizes: .42 of a memcpy's speed, and .36 with tasks along the columns.
 TaskRange task_range(const Plan& plan, const Problem& problem, std::int64_t task) {
   const std::int64_t i_tiles = ceil_div(problem.m, plan.tile_m);
   const std::int64_t j_tiles = ceil_div(problem.n, plan.tile_n);
