@@ -114,7 +114,9 @@ def test_row_strides_complex_bases_aligned_to_half_an_element_on_cuda(dtype, typ
         square = torch.zeros(2 * columns**2 + 2, dtype=dtype.to_real(), device="cuda")
         out = torch.as_tensor(ForeignMemory(square, part, (columns, columns), typestr), device="cuda")
         torch_pmpp.tiled_matmul(x.t(), x, algorithm=algorithm, out=out)
-        assert torch.equal(out, torch.mm(aligned.t(), aligned))
+        # PyTorch's own kernels do not read such a tensor.
+        result = torch.view_as_complex(square[1:-1].clone().view(columns, columns, 2))
+        assert torch.equal(result, torch.mm(aligned.t(), aligned))
         assert square[0] == square[-1] == 0
     for algorithm in torch_pmpp.algorithms("padded_transpose", "cuda", dtype):
         assert torch.equal(torch_pmpp.padded_transpose(x, algorithm=algorithm), aligned.t())
