@@ -34,6 +34,12 @@ def pytest_addoption(parser):
         help="number of random cases of test_fuzz.py per device, both operators together, and again of plans",
     )
     group.addoption(
+        "--fuzz-seed",
+        type=int,
+        default=None,
+        help="other random cases than the usual ones, for instance in several processes at a time",
+    )
+    group.addoption(
         "--fuzz-case",
         metavar="JSON",
         default=None,

@@ -1,6 +1,7 @@
 """Random shapes, strides, offsets, dtypes and algorithms for both operators, and plans of products.
 
-`--fuzz-examples N` sets the number of cases, `--fuzz-case JSON` repeats the one that a failure printed.
+`--fuzz-examples N` sets the number of cases, `--fuzz-seed N` takes others, `--fuzz-case JSON` repeats the one that a
+failure printed.
 """
 
 import json
@@ -128,13 +129,14 @@ def random_plan_cases(draw, device):
     return case
 
 
-def fuzz(op, device, examples, run=fuzz_cases.run):
-    """Runs that many cases, always the same ones; a failure is the smallest found, as one line that repeats it."""
+def fuzz(op, device, examples, run=fuzz_cases.run, seed=None):
+    """Runs that many cases, those of the seed, always the same ones; a failure is the smallest found, as one line that
+    repeats it."""
     smallest = {}
 
     @hypothesis.settings(
         max_examples=examples,
-        derandomize=True,
+        derandomize=seed is None,
         database=None,
         deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
@@ -150,6 +152,8 @@ def fuzz(op, device, examples, run=fuzz_cases.run):
             smallest["case"] = case  # hypothesis runs the smallest failing case last
             raise
 
+    if seed is not None:
+        attempt = hypothesis.seed(seed)(attempt)
     try:
         attempt()
     except Exception as error:
@@ -162,13 +166,15 @@ def fuzz(op, device, examples, run=fuzz_cases.run):
 @on_each_device
 @pytest.mark.parametrize("op", SHARE)
 def test_random_cases(request, device, op):
-    fuzz(op, device, max(1, round(request.config.getoption("--fuzz-examples") * SHARE[op])))
+    examples = max(1, round(request.config.getoption("--fuzz-examples") * SHARE[op]))
+    fuzz(op, device, examples, seed=request.config.getoption("--fuzz-seed"))
 
 
 @on_each_device
 def test_random_plans(request, device):
     """As many cases again, each with one of all the plans that could run it, not with the one that is chosen."""
-    fuzz("tiled_matmul_plan", device, request.config.getoption("--fuzz-examples"))
+    options = request.config
+    fuzz("tiled_matmul_plan", device, options.getoption("--fuzz-examples"), seed=options.getoption("--fuzz-seed"))
 
 
 def test_repeat_one_case(request):
@@ -206,6 +212,17 @@ def test_a_failing_case_prints_one_line_that_repeats_it():
             check=False,
         )
         assert run.returncode == code, run.stdout + run.stderr
+
+
+def test_a_seed_names_its_cases():
+    def cases(seed):
+        seen = []
+        fuzz("tiled_matmul", "cpu", 20, seen.append, seed)
+        return seen
+
+    assert cases(None) == cases(None)
+    assert cases(7) == cases(7)
+    assert len({json.dumps(cases(seed)) for seed in (None, 7, 8)}) == 3
 
 
 def test_the_fuzz_finds_a_wrong_plan():
