@@ -12,7 +12,9 @@ Needs no torch.
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -156,7 +158,10 @@ def opinfo(records: Sequence[Record]) -> list[str]:
     lines = [*table(columns, rows, 2), ""]
     for record in records:
         if missing := record.get("missing"):
-            lines += [f"Not run on {record['device']}: {', '.join(missing)}.", ""]
+            # A part is named by operator, dtype, and its share where gradients are checked by differences.
+            operators = Counter(re.sub(r" \w+( \d+/\d+)?$", "", part) for part in missing)
+            parts = ", ".join(f"`{operator}` {count}" for operator, count in operators.items())
+            lines += [f"Not run on {record['device']}, parts of an operator and dtype: {parts}.", ""]
     return lines
 
 

@@ -92,10 +92,12 @@ def test_page_and_readme_show_times_distances_products_and_checks(models, result
 
 
 def test_checks_that_were_not_run_are_named(models, results, readme):
-    partial = {**CHECKS, "device": "cuda", "missing": ["mm complex128 3/8", "einsum float64 1/8"]}
+    missing = ["mm complex128 3/8", "addmm (decomposed) int8", "mm float64 1/8", "nn.functional.linear bool"]
+    partial = {**CHECKS, "device": "cuda", "missing": missing}
     (results / "opinfo-switch" / "cuda.json").write_text(json.dumps(partial))
     assert models.main(["--results", str(results), "--readme", str(readme)]) == 0
-    assert "\nNot run on cuda: mm complex128 3/8, einsum float64 1/8.\n" in readme.read_text()
+    expected = "parts of an operator and dtype: `mm` 2, `addmm (decomposed)` 1, `nn.functional.linear` 1."
+    assert f"\nNot run on cuda, {expected}\n" in readme.read_text()
 
 
 def test_figures_of_the_same_sources_are_not_stale_and_disagreement_is_shown(models, results):
