@@ -22,7 +22,7 @@ import torch
 
 from . import _conflicts, _intensity
 from ._devices import DEVICES, Device, device_called, device_named, peak_flops
-from ._kernels import Kernel, KernelTable, matmul_kernels, read_kernels, transpose_kernels
+from ._kernels import Kernel, KernelTable, helper_kernels, matmul_kernels, read_kernels, transpose_kernels
 from ._library import PACKAGE, no_cuda_reason
 from ._occupancy import Occupancy, Waves, occupancy, registers_allowed, waves
 from ._operators import padded_transpose, tiled_matmul
@@ -66,7 +66,8 @@ def unit_peak(device: Device, algorithm: str, dtype: str) -> float | None:
 
 @dataclass(frozen=True)
 class Roof:
-    """The least time that the hardware allows a product, whatever the kernel: its operations or its bytes."""
+    """The least time that the hardware allows a product, whatever the kernel: its operations, on the fastest units that
+    one of the algorithms uses for the dtype, or its bytes."""
 
     seconds: float
     compute_seconds: float | None
@@ -101,6 +102,7 @@ class Step:
     waves: Waves | None
     figures: dict[str, Any]
     reasons: list[str]
+    helpers: Sequence[Kernel] = ()  # launched before or after those
     seconds: float | None = None
     baseline_seconds: float | None = None
 
@@ -181,11 +183,12 @@ def _matmul_step(
         1 if in_cluster else cluster,
         bool(facts["a_packed"]),
         bool(facts["b_packed"]),
+        _intensity.bytes_in_planes(algorithm, dtype),
     )
     traffic = _intensity.matmul_traffic(m, n, k, size, tiling)
     operations = _intensity.flops(m, n, k, dtype)
     intensity = operations / traffic.total
-    inner = _intensity.inner_intensity(*tile, size, dtype)
+    inner = _intensity.inner_intensity(*tile, size, dtype, tiling.planes)
     peak = unit_peak(device, algorithm, dtype)
     tiles = 2 * facts["tile_m"] * facts["tile_n"] * size if algorithm == "tiled" else 0
     static_shared = static_shared_bytes(kernels, tiles)
@@ -199,6 +202,11 @@ def _matmul_step(
         reasons.append(
             f"{intensity:.3g} FLOP/B are below the {_intensity.ridge(device.memory_rate, peak):.3g} from which the "
             "units would limit: faster only as far as the caches serve what blocks read again"
+        )
+    if any(tiling.planes):
+        reasons.append(
+            "a and b are first split into planes of bfloat16, which are read instead: {} and {} bytes an element where "
+            "there were {}".format(*tiling.planes, size)
         )
     for name in ("a", "b"):
         if facts[f"{name}_packed"]:
@@ -231,6 +239,7 @@ def _matmul_step(
             "items": items,
         },
         reasons,
+        helper_kernels(table, arch, algorithm, dtype, facts) if arch else (),
     )
 
 
@@ -322,6 +331,7 @@ class Explanation:
     measured_on: str | None  # the GPU's name, or None
     remark: str  # about the registers
     roof: Roof
+    is_emulated_fastest: bool  # so that the roof is that of its units, above the datasheet's peak
     steps: list[Step]
 
     def as_dict(self) -> dict[str, Any]:
@@ -354,6 +364,7 @@ class Explanation:
                     "plan": step.plan,
                     "facts": step.facts,
                     "kernels": [asdict(kernel) for kernel in step.kernels],
+                    "helpers": [asdict(kernel) for kernel in step.helpers],
                     "occupancy": {**asdict(step.occupancy), "limiter": step.occupancy.limiter},
                     "waves": step.waves and asdict(step.waves),
                     **step.figures,
@@ -410,15 +421,19 @@ def explain(
     precision = "ieee" if precision == "none" else precision
     if op == "tiled_matmul":
         m, n, k = sizes
+        peak = peak_flops(device, dtype, precision)
+        emulated = unit_peak(device, "emulated", dtype) if "emulated" in names else None
+        is_emulated_fastest = (emulated or 0) > (peak or 0)
         limit = roof(
             device,
             _intensity.flops(m, n, k, dtype),
             _intensity.compulsory_bytes(m, n, k, size),
-            peak_flops(device, dtype, precision),
+            emulated if is_emulated_fastest else peak,
         )
     else:
+        is_emulated_fastest = False
         limit = roof(device, 0, 2 * sizes[0] * sizes[1] * size, None)
-    return Explanation(op, sizes, dtype, layout, precision, device, None, remark, limit, steps)
+    return Explanation(op, sizes, dtype, layout, precision, device, None, remark, limit, is_emulated_fastest, steps)
 
 
 @contextmanager
@@ -596,9 +611,9 @@ def _rate(flops: float | None) -> str:
 
 
 def _size(count: float) -> str:
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, scale in (("EB", 1e18), ("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= scale:
-            return f"{count / scale:.3g} {unit}"
+            return f"{count / scale:.3g} {unit}" if count < 1000 * scale else f"{count / scale:,.0f} {unit}"
     return f"{count:.0f} B"
 
 
@@ -657,16 +672,17 @@ def _print_kernels(explanation: Explanation) -> None:
         ("kernel", "image", *columns),
         frozenset(columns),
     )
-    blocks = {
-        kernel: step.facts["block_x"] * step.facts["block_y"] for step in explanation.steps for kernel in step.kernels
-    }
+    blocks: dict[Kernel, int | None] = {}
+    for step in explanation.steps:
+        blocks |= dict.fromkeys(step.kernels, step.facts["block_x"] * step.facts["block_y"])
+        blocks |= dict.fromkeys(step.helpers)
     for kernel, threads in blocks.items():
         name = kernel.name.replace("pmpp::transposition::", "").replace("pmpp::matmul::", "").replace("pmpp::", "")
         table.add(
             name,
             f"sm_{kernel.arch}",
             str(kernel.registers),
-            str(registers_allowed(explanation.device.capability, threads)),
+            "-" if threads is None else str(registers_allowed(explanation.device.capability, threads)),
             f"{kernel.stack_bytes} B",
             f"{kernel.static_shared_bytes:,} B",
             f"{kernel.constant_bytes} B",
@@ -713,6 +729,8 @@ def _print_head(explanation: Explanation) -> None:
     print(f"  memory {device.memory_rate / 1e12:.3g} TB/s{l2}, shared memory {device.shared_rate / 1e12:.3g} TB/s")
     limit = explanation.roof
     compute = "" if limit.compute_seconds is None else f"operations alone take {duration(limit.compute_seconds)}, "
+    if explanation.is_emulated_fastest:
+        compute = compute.replace(", ", " as `emulated` does them, ")
     print(f"  Least time: {compute}each byte once {duration(limit.memory_seconds)}: limited by {limit.limit}\n")
 
 

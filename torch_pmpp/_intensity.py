@@ -40,24 +40,39 @@ class Traffic:
         return self.loaded + self.stored
 
 
+def bytes_in_planes(algorithm: str, dtype: str) -> tuple[int, int]:
+    """Bytes of an element of a and of b in the planes that `emulated` splits them into first, three of 2 bytes for each
+    real number; 0 where operands are read as they are. Both parts of a complex b stand in its planes twice."""
+    if algorithm != "emulated":
+        return 0, 0
+    return (12, 24) if dtype.startswith("complex") else (6, 6)
+
+
 @dataclass(frozen=True)
 class Tiling:
     """How a product's kernel reads its operands. 1 x 1 is a thread that reads for itself alone."""
 
     tile_m: int
     tile_n: int
-    splits: int = 1  # pieces of k, whose float32 sums are stored and read again
+    splits: int = 1  # pieces of k, whose sums, of 4 bytes at least, are stored and read again
     shared_b: int = 1  # blocks one below the other that read a common tile of b once
     packed_a: bool = False  # copied to another place first: read and written once more
     packed_b: bool = False
+    planes: tuple[int, int] = (0, 0)  # bytes_in_planes: written by a pass of its own, and read instead of a and b
 
 
 def matmul_traffic(m: int, n: int, k: int, size: int, tiling: Tiling) -> Traffic:
     """Bytes of a product: a is read for each column of tiles, b for each row of them."""
-    loaded = size * (m * k * ceil_div(n, tiling.tile_n) + k * n * ceil_div(ceil_div(m, tiling.tile_m), tiling.shared_b))
+    size_a, size_b = (planes or size for planes in tiling.planes)
+    loaded = size_a * m * k * ceil_div(n, tiling.tile_n)
+    loaded += size_b * k * n * ceil_div(ceil_div(m, tiling.tile_m), tiling.shared_b)
     stored = size * m * n
+    for planes, elements in zip(tiling.planes, (m * k, k * n), strict=True):
+        if planes:
+            loaded += size * elements
+            stored += planes * elements
     if tiling.splits > 1:
-        partial = 4 * m * n * tiling.splits
+        partial = max(size, 4) * m * n * tiling.splits
         loaded += partial
         stored += partial
     for is_packed, elements in ((tiling.packed_a, m * k), (tiling.packed_b, k * n)):
@@ -67,9 +82,11 @@ def matmul_traffic(m: int, n: int, k: int, size: int, tiling: Tiling) -> Traffic
     return Traffic(loaded, stored)
 
 
-def inner_intensity(tile_m: int, tile_n: int, size: int, dtype: str = "float32") -> float:
+def inner_intensity(
+    tile_m: int, tile_n: int, size: int, dtype: str = "float32", planes: tuple[int, int] = (0, 0)
+) -> float:
     """FLOP for each byte loaded in the loop over k, the textbook's figure: 0.25 for a thread alone in float32."""
-    return flops(tile_m, tile_n, 1, dtype) / (size * (tile_m + tile_n))
+    return flops(tile_m, tile_n, 1, dtype) / ((planes[0] or size) * tile_m + (planes[1] or size) * tile_n)
 
 
 def compulsory_bytes(m: int, n: int, k: int, size: int) -> int:

@@ -286,6 +286,26 @@ def matmul_kernels(
     return _narrowed(found, [kernel.arguments[rest + 1 : rest + 3] == order for kernel in found])
 
 
+def helper_kernels(table: KernelTable, arch: str, algorithm: str, dtype: str, plan: Mapping[str, int]) -> list[Kernel]:
+    """The kernels that such a plan runs besides: those that copy or split operands first, and those, one of which adds
+    up the sums of the pieces of k."""
+    bases = []
+    if algorithm == "emulated":
+        bases.append("tiled_matmul_split_kernel")
+    if plan["a_packed"] or plan["b_packed"]:
+        bases.append("tiled_matmul_repack_kernel")
+    if plan["splits"] > 1 and plan["cluster"] != plan["splits"]:
+        bases.append("tiled_matmul_emulated_reduce_kernel" if algorithm == "emulated" else "tiled_matmul_reduce_kernel")
+    return [
+        kernel
+        for base in bases
+        for kernel in table.kernels
+        if kernel.arch == arch
+        and kernel.base == base
+        and (not kernel.arguments or kernel.arguments[0] == _MATMUL_TYPES[dtype])
+    ]
+
+
 def transpose_kernels(
     table: KernelTable, arch: str, algorithm: str, method: str, size: int, plan: Mapping[str, int]
 ) -> list[Kernel]:

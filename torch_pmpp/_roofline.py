@@ -92,7 +92,7 @@ def compute_roofs(device: Device) -> list[ComputeRoof]:
     ]
 
 
-def tiling_of_plan(plan: str) -> _intensity.Tiling:
+def tiling_of_plan(plan: str, dtype: str) -> _intensity.Tiling:
     """How the plan of a record reads its operands; ValueError if it is no plan of a product on CUDA."""
     found = re.match(r"(\w+) (\d+)x(\d+)", plan)
     if found is None:
@@ -113,6 +113,7 @@ def tiling_of_plan(plan: str) -> _intensity.Tiling:
         1 if in_cluster else cluster,
         " a packed" in plan,
         " b packed" in plan,
+        _intensity.bytes_in_planes(found[1], dtype),
     )
 
 
@@ -133,7 +134,7 @@ def points(records: Iterable[Mapping[str, Any]], device: Device, size: int = DEF
         if not wanted:
             continue
         operations = _intensity.flops(size, size, size, record["dtype"])
-        tiling = tiling_of_plan(record["plan"])
+        tiling = tiling_of_plan(record["plan"], record["dtype"])
         traffic = _intensity.matmul_traffic(size, size, size, record["element_size"], tiling)
         intensity = operations / traffic.total
         seconds = record["ours_us"] * 1e-6

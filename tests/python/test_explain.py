@@ -147,6 +147,39 @@ def test_roof_takes_the_longer_of_operations_and_bytes():
     assert (integers.limit, integers.compute_seconds) == ("memory", None)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_roof_of_emulated_products_is_not_that_of_the_lanes(dtype, capsys):
+    """Six products of bfloat16 take less time than one of float32."""
+    sizes = (4096, 4096, 4096)
+    operations = _explain._intensity.flops(*sizes, dtype)
+    found = _explain.explain("tiled_matmul", sizes, dtype, H200)
+    assert found.roof.seconds == pytest.approx(operations / (989.4e12 / 6))
+    assert found.is_emulated_fastest
+    elsewhere = _explain.explain("tiled_matmul", sizes, dtype, _devices.device_named("a100"))
+    assert elsewhere.roof.seconds == pytest.approx(operations / 19.5e12)
+    assert not elsewhere.is_emulated_fastest
+    with _explain.float32_setting("tf32"):
+        rounded = _explain.explain("tiled_matmul", sizes, "float32", H200)
+    assert (rounded.roof.seconds, rounded.is_emulated_fastest) == (2 * 4096**3 / 494.7e12, False)
+    assert main(["explain", "matmul", "4096", "4096", "4096", "--dtype", dtype, "--gpu", "h200"]) == 0
+    assert re.search(r"operations alone take \S+ \S+ as `emulated` does them, each byte once", capsys.readouterr().out)
+
+
+def test_emulated_products_read_planes():
+    (single,) = _explain.explain("tiled_matmul", (4096, 4096, 4096), "float32", H200, algorithm="emulated").steps
+    tile = single.facts["tile_m"], single.facts["tile_n"]
+    assert single.figures["inner_intensity"] == pytest.approx(2 * tile[0] * tile[1] / (6 * sum(tile)))
+    assert any("split into planes of bfloat16" in reason and "6 and 6 bytes" in reason for reason in single.reasons)
+    (pair,) = _explain.explain("tiled_matmul", (4096, 4096, 4096), "complex64", H200, algorithm="emulated").steps
+    assert any("12 and 24 bytes an element where there were 8" in reason for reason in pair.reasons)
+
+
+def test_sizes_have_three_digits_and_a_unit():
+    assert [_explain._size(count) for count in (70, 16.8e6, 999e9, 1.1e12, 1e28)] == [
+        "70 B", "16.8 MB", "999 GB", "1.1 TB", "10,000,000,000 EB"
+    ]  # fmt: skip
+
+
 def test_reasons_name_idle_multiprocessors_tails_and_pieces():
     few = _explain.explain("tiled_matmul", (128, 128, 128), "float32", H200, algorithm="tiled").steps[0]
     assert "64 blocks leave 68 of 132 multiprocessors idle" in few.reasons
@@ -417,6 +450,12 @@ def test_plans_find_their_kernels():
                 "padded_transpose_staged_kernel<128, 256, 512, 16>",
                 "padded_transpose_narrow_source_kernel<unsigned int, false>",
                 "padded_transpose_narrow_source_kernel<unsigned int, true>",
+                "tiled_matmul_split_kernel<float>",
+                "tiled_matmul_split_kernel<pmpp::Complex<float> >",
+                "tiled_matmul_emulated_reduce_kernel<float>",
+                "tiled_matmul_reduce_kernel<float, false, 1>",
+                "tiled_matmul_reduce_kernel<pmpp::BFloat16, false, 1>",
+                "tiled_matmul_repack_kernel",
             )
         )
     )
@@ -436,6 +475,18 @@ def test_plans_find_their_kernels():
     assert product("emulated", "float32") == [13]
     assert product("emulated", "complex64") == [14]
     assert product("simt", "float32") == [15, 16]  # its orders say more than a layout
+
+    def helpers(algorithm, dtype="bfloat16", splits=1, cluster=1, packed=False):
+        plan = {"splits": splits, "cluster": cluster, "a_packed": packed, "b_packed": False}
+        return [k.registers for k in _kernels.helper_kernels(table, "90a", algorithm, dtype, plan)]
+
+    assert helpers("tiled") == []
+    assert helpers("emulated", "float32") == [21]
+    assert helpers("emulated", "float32", splits=2) == [21, 23]
+    assert helpers("wgmma", splits=2) == [25]
+    assert helpers("wgmma", splits=4, cluster=4) == []  # added up within the cluster
+    assert helpers("wgmma", splits=2, packed=True) == [26, 25]
+    assert helpers("simt", "float32", splits=3) == [24]
 
     def transpose(algorithm, method="", size=4, **facts):
         return [k.registers for k in _kernels.transpose_kernels(table, "90a", algorithm, method, size, facts)]
@@ -497,10 +548,12 @@ def test_points_follow_from_records_and_plans():
     ],
 )  # fmt: skip
 def test_tiling_of_a_plan(plan, expected):
-    found = _roofline.tiling_of_plan(plan)
+    found = _roofline.tiling_of_plan(plan, "float32")
     assert (found.tile_m, found.tile_n, found.splits, found.shared_b, found.packed_a, found.packed_b) == expected
     with pytest.raises(ValueError, match="not a plan"):
-        _roofline.tiling_of_plan("blocked")
+        _roofline.tiling_of_plan("blocked", "float32")
+    assert found.planes == (0, 0)
+    assert _roofline.tiling_of_plan("emulated 128x128x64 grid 1x1x1", "float32").planes == (6, 6)
 
 
 def test_roofs_are_ordered_and_have_their_ridges():

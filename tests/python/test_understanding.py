@@ -123,6 +123,25 @@ def test_traffic_counts_splits_clusters_and_copies():
     assert packed.total - plain.total == 2 * 2 * (256 * 128 + 128 * 512)
 
 
+def test_traffic_counts_planes_and_sums_of_the_dtype():
+    """float32 in planes: a pass reads 4 bytes an element and writes 6, which the blocks read; double sums take 8."""
+    m, n, k = 256, 512, 128
+    assert _intensity.bytes_in_planes("simt", "float32") == (0, 0)
+    planes = _intensity.bytes_in_planes("emulated", "float32")
+    found = _intensity.matmul_traffic(m, n, k, 4, _intensity.Tiling(128, 256, planes=planes))
+    split = m * k + k * n
+    assert found.loaded == 4 * split + 6 * (m * k * 2 + k * n * 2)
+    assert found.stored == 6 * split + 4 * m * n
+    pairs = _intensity.bytes_in_planes("emulated", "complex64")
+    assert pairs == (12, 24)  # b stands there twice
+    assert _intensity.inner_intensity(128, 64, 8, "complex64", pairs) == 8 * 128 * 64 / (12 * 128 + 24 * 64)
+    for size in (1, 2, 4, 8, 16):
+        whole, pieces = (
+            _intensity.matmul_traffic(m, n, k, size, _intensity.Tiling(64, 64, splits=splits)) for splits in (1, 3)
+        )
+        assert pieces.stored - whole.stored == max(size, 4) * m * n * 3
+
+
 def test_tiles_that_reach_over_the_edge_read_as_often_as_whole_ones():
     whole = _intensity.matmul_traffic(32, 33, 64, 4, _intensity.Tiling(16, 16))
     assert whole.loaded == 4 * (32 * 64 * 3 + 64 * 33 * 2)
