@@ -86,6 +86,8 @@ class Results:
             records = content.pop("records")
             if not isinstance(records, list):
                 raise TypeError("records is not a list")
+            if not all("op" in record for record in records):
+                raise TypeError("a record names no operator")
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ValueError(f"{path} is not a results file ({type(error).__name__}: {error})") from error
         return cls(path, content, records)

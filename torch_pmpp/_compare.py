@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._info import cpu_model
 from ._library import no_cuda_reason, read_build_info, source_tree
+from ._output import Parser
 from ._switch import replace_mm, reset_stats, stats
 from ._text import Table, duration, verdict, verdict_style
 
@@ -344,7 +345,7 @@ def measure(side: Side, what: str, seconds: float) -> Row:
 
 def parser(prog: str) -> argparse.ArgumentParser:
     """Options of the command."""
-    result = argparse.ArgumentParser(prog=prog, description=__doc__)
+    result = Parser(prog=prog, description=__doc__)
     result.add_argument(
         "model", metavar="MODEL", help="gpt2, torchvision:NAME, timm:NAME, transformers:TYPE or FILE.py[:FUNCTION]"
     )

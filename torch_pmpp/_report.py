@@ -251,6 +251,9 @@ def run(arguments: Sequence[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
+    except KeyError as error:
+        print(f"{program}: not a results file of this version: it lacks {error}", file=sys.stderr)
+        return 2
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -334,6 +334,8 @@ def read_results(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content["records"], list):
             raise TypeError("records is not a list")
+        if not all("op" in record for record in content["records"]):
+            raise TypeError("a record names no operator")
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a results file ({type(error).__name__}: {error})") from error
     return dict(content)

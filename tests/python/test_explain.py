@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import report  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "nvidia-h200.json"
+ACCURACY = RESULTS.with_name("nvidia-h200-accuracy.json")  # records of another kind
 H200 = _devices.device_named("h200")
 COMMANDS = ("explain", "roofline", "occupancy", "conflicts", "report")
 
@@ -697,6 +698,15 @@ def test_report_of_an_installed_package_says_where_to_run_it(monkeypatch, capsys
     assert "run it in a checkout" in capsys.readouterr().err
 
 
+def test_report_of_a_file_without_its_head_says_what_is_missing(tmp_path, capsys):
+    path = tmp_path / "empty.json"
+    path.write_text('{"records": []}', encoding="utf-8")
+    assert main(["report", str(path), "--no-plot"]) == 2
+    told = capsys.readouterr().err
+    assert "not a results file of this version: it lacks '" in told
+    assert told.count("\n") == 1
+
+
 def test_report_as_json(tmp_path, capsys):
     output = tmp_path / "page.html"
     found = as_json(capsys, "report", str(RESULTS), "--no-plot", "--output", str(output))
@@ -783,6 +793,13 @@ def test_algorithms_and_info_as_json(capsys):
         (["occupancy", "--threads", "32", "--capability", "9.0", "--grid", "5"], "--grid needs --gpu"),
         (["conflicts", "--width", "24", "--swizzle"], "no padding and a power of two"),
         (["conflicts", "--element-size", "3"], "invalid choice"),
+        (["roofline", "--results", str(ACCURACY)], "a record names no operator"),
+        (["report", str(ACCURACY), "--no-plot"], "a record names no operator"),
+        (["compare"], "the following arguments are required: MODEL"),
+        (["compare", "gpt2", "--dtype", "int8"], "invalid choice: 'int8'"),
+        (["compare", "gpt2", "layers"], "expected an option of the form name=3"),
+        (["compare", "nothing"], "nothing"),
+        (["algorithms", "--dtype", "x"], "invalid choice: 'x'"),
         (["report"], "the following arguments are required: results"),
         (["report", "/nowhere.json", "--no-plot"], "No such file"),
     ],
