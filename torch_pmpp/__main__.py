@@ -48,7 +48,10 @@ _COMMANDS = {
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m torch_pmpp", description="Hand-written matrix products and transposes for PyTorch.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    commands.add_parser("demo", help="run both operators, check the results against float64, time them beside PyTorch")
+    demonstration = commands.add_parser(
+        "demo", help="run both operators, check the results against float64, time them beside PyTorch"
+    )
+    demonstration.add_argument("--json", action="store_true", help="print one JSON object")
     commands.add_parser(
         "bench", add_help=False, help="run the benchmark of a source tree; `bench --help` lists its options"
     )
@@ -118,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.command == "demo":
         from . import _demo
 
-        return _demo.run()
+        return _demo.run(as_json=parsed.json)
     if parsed.command == "info":
         from . import _info
 

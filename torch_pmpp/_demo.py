@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +16,7 @@ from torch import Tensor
 from ._info import cpu_model
 from ._library import no_cuda_reason
 from ._operators import algorithms, padded_transpose, tiled_matmul
+from ._output import print_json
 from ._reference import MatmulReference, is_integer, judge_transpose, random_matrix
 from ._text import Table, duration, verdict, verdict_style
 
@@ -118,6 +121,7 @@ class _Demo:
         self.device = device
         self.generator = torch.Generator(device).manual_seed(SEED)
         self.failures = 0
+        self.figures: list[dict[str, Any]] = []
         self.table = Table(
             title,
             (
@@ -149,6 +153,18 @@ class _Demo:
     ) -> None:
         self.failures += not passed
         ratio = None if theirs is None else theirs / ours
+        self.figures.append(
+            {
+                "operation": name,
+                "dtype": str(dtype).removeprefix("torch."),
+                "algorithm": algorithm,
+                "right": passed,
+                "error": _finite(error),
+                "baseline_error": None if baseline_error is None else _finite(baseline_error),
+                "seconds": ours,
+                "baseline_seconds": theirs,
+            }
+        )
         self.table.add(
             name,
             str(dtype).removeprefix("torch."),
@@ -222,12 +238,18 @@ class _Demo:
             )
 
 
-def run() -> int:
+def _finite(error: float) -> float | None:
+    """JSON has no infinity and no NaN, which results that are wrong can have."""
+    return error if math.isfinite(error) else None
+
+
+def run(as_json: bool = False) -> int:
     """Runs the demonstration; returns 1 if a result is wrong, else 0."""
     start = time.perf_counter()
     no_cuda = no_cuda_reason()
     devices = [torch.device("cpu")] + ([torch.device("cuda", 0)] if no_cuda is None else [])
     failures = rows = 0
+    shown: list[dict[str, Any]] = []
     for device in devices:
         on_gpu = device.type == "cuda"
         where = torch.cuda.get_device_name(device) if on_gpu else f"{cpu_model()}, {torch.get_num_threads()} thread(s)"
@@ -236,13 +258,20 @@ def run() -> int:
         product_demo = _Demo(device, f"tiled_matmul beside torch.mm on {where}")
         for product in products:
             product_demo.product(product)
-        product_demo.table.print()
+        if not as_json:
+            product_demo.table.print()
         transpose_demo = _Demo(device, f"padded_transpose beside x.t().contiguous() on {where}")
         for transpose in transposes:
             transpose_demo.transpose(transpose)
-        transpose_demo.table.print()
+        if not as_json:
+            transpose_demo.table.print()
+        for op, done in (("tiled_matmul", product_demo), ("padded_transpose", transpose_demo)):
+            shown.append({"op": op, "device": device.type, "name": where, "rows": done.figures})
         failures += product_demo.failures + transpose_demo.failures
         rows += len(product_demo.table.rows) + len(transpose_demo.table.rows)
+    if as_json:
+        print_json({"results": rows, "wrong": failures, "no_cuda": no_cuda, "tables": shown})
+        return 1 if failures else 0
     if no_cuda is not None:
         print(f"The CPU alone was shown: {no_cuda}.")
     print("error: ||c - reference|| / ||reference|| against float64; integers and transposes must be exact.")

@@ -1,6 +1,7 @@
 """The Python package: public functions, checks at import, FLOP formula, command line."""
 
 import json
+import math
 import os
 import pathlib
 import pty
@@ -328,6 +329,15 @@ def test_demo_fails_when_a_result_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(_demo, "tiled_matmul", lambda a, b, algorithm: torch.mm(a, b) + 1)
     assert main(["demo"]) == 1
     assert "WRONG" in capsys.readouterr().out
+    assert main(["demo", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["results"] == told["wrong"] >= 1
+    products, transposes = told["tables"][:2]
+    assert (products["op"], products["device"], transposes["op"]) == ("tiled_matmul", "cpu", "padded_transpose")
+    assert (products["rows"][0]["right"], transposes["rows"]) == (False, [])
+    monkeypatch.setattr(_demo, "tiled_matmul", lambda a, b, algorithm: torch.full((a.shape[0], b.shape[1]), math.nan))
+    assert main(["demo", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["tables"][0]["rows"][0]["error"] is None
 
 
 def test_info_names_the_library_and_the_machine(capsys):
