@@ -268,10 +268,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--algorithm", choices=(*TILE_ALGORITHMS, "vectorized"), help="the tile of a transpose (instead of --width)"
     )
-    result.add_argument("--width", type=at_least(1, 256), default=32, metavar="N", help="elements of a tile's row (32)")
-    result.add_argument(
-        "--padding", type=at_least(0, 64), default=0, metavar="N", help="elements added to each row (0)"
-    )
+    result.add_argument("--width", type=at_least(1, 256), metavar="N", help="elements of a tile's row (32)")
+    result.add_argument("--padding", type=at_least(0, 64), metavar="N", help="elements added to each row (0)")
     result.add_argument("--swizzle", action="store_true", help="column c of row r lies at c xor r, without padding")
     result.add_argument(
         "--element-size", type=int, choices=ELEMENT_SIZES, default=4, help="bytes of an element (default: 4)"
@@ -284,11 +282,14 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """Prints and draws the conflicts of a pattern; returns the exit code."""
     options = parser().parse_args(arguments)
+    own = options.width is not None or options.padding is not None or options.swizzle
     try:
+        if options.algorithm and own:
+            raise ValueError("conflicts: --algorithm has a tile of its own, without --width, --padding and --swizzle")
         pattern = (
             algorithm_pattern(options.algorithm, options.element_size)
             if options.algorithm
-            else tile_pattern(options.width, options.padding, options.element_size, swizzle=options.swizzle)
+            else tile_pattern(options.width or 32, options.padding or 0, options.element_size, swizzle=options.swizzle)
         )
     except ValueError as error:
         print(f"python -m torch_pmpp conflicts: {str(error).partition(': ')[2]}", file=sys.stderr)

@@ -666,7 +666,7 @@ def _mark(step: Step) -> str:
 
 
 def _print_kernels(explanation: Explanation) -> None:
-    columns = ("registers", "of at most", "stack", "static shared", "constant bank 0", "barriers")
+    columns = ("registers", "of at most", "stack and spills", "static shared", "constant bank 0", "barriers")
     table = Table(
         "What ptxas reported for their kernels, beside the registers that a block of so many threads allows",
         ("kernel", "image", *columns),
@@ -795,6 +795,12 @@ def _print_transpose(explanation: Explanation) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Explains one problem; returns the exit code."""
     options = parser().parse_args(arguments)
+    if options.what == "matmul" and options.precision and options.dtype != "float32":
+        print(
+            f"python -m torch_pmpp explain matmul: --precision is of float32, and the dtype is {options.dtype}",
+            file=sys.stderr,
+        )
+        return 2
     with float32_setting(options.precision if options.what == "matmul" else None):
         return _run(options)
 

@@ -792,6 +792,8 @@ def test_algorithms_and_info_as_json(capsys):
         (["occupancy", "--threads", "32", "--capability", "6.0"], "unknown compute capability '6.0'"),
         (["occupancy", "--threads", "32", "--capability", "9.0", "--grid", "5"], "--grid needs --gpu"),
         (["conflicts", "--width", "24", "--swizzle"], "no padding and a power of two"),
+        (["conflicts", "--algorithm", "padded", "--width", "16"], "--algorithm has a tile of its own"),
+        (["explain", "matmul", "1", "2", "3", "--dtype", "int8", "--precision", "tf32"], "--precision is of float32"),
         (["conflicts", "--element-size", "3"], "invalid choice"),
         (["roofline", "--results", str(ACCURACY)], "a record names no operator"),
         (["report", str(ACCURACY), "--no-plot"], "a record names no operator"),
