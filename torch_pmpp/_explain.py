@@ -98,7 +98,7 @@ class Step:
     plan: str
     facts: dict[str, int]
     kernels: list[Kernel]
-    occupancy: Occupancy
+    occupancy: Occupancy | None  # None: a copy by the driver, which launches nothing of ours
     waves: Waves | None
     figures: dict[str, Any]
     reasons: list[str]
@@ -257,6 +257,9 @@ def _transpose_step(
     size = _intensity.ELEMENT_SIZES[dtype]
     text, facts = plan
     method = transpose_method(text)
+    if method == "driver copy":
+        # No kernel: grid and block are those that a copy of ours would have.
+        facts = facts | {name: 0 for name in facts if name.startswith(("grid_", "block_"))}
     kernels = transpose_kernels(table, arch, algorithm, method, size, facts) if arch else []
     tile = 0
     if algorithm in _conflicts.TILE_ALGORITHMS or method == "strided":
@@ -295,7 +298,7 @@ def _transpose_step(
         text,
         facts,
         kernels,
-        found or occupancy(device.capability, device.capability.warp),
+        found,
         filled,
         {
             "method": method,
@@ -365,7 +368,7 @@ class Explanation:
                     "facts": step.facts,
                     "kernels": [asdict(kernel) for kernel in step.kernels],
                     "helpers": [asdict(kernel) for kernel in step.helpers],
-                    "occupancy": {**asdict(step.occupancy), "limiter": step.occupancy.limiter},
+                    "occupancy": step.occupancy and {**asdict(step.occupancy), "limiter": step.occupancy.limiter},
                     "waves": step.waves and asdict(step.waves),
                     **step.figures,
                     "reasons": step.reasons,
@@ -639,7 +642,7 @@ def _print_plans(explanation: Explanation) -> None:
             if step.facts.get("padding")
             else ""
         )
-        if not step.facts["block_x"]:
+        if step.occupancy is None:
             table.add(_mark(step), "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "a copy by the driver")
             continue
         table.add(

@@ -238,6 +238,15 @@ def test_every_method_of_transposes_is_explained(shape, dtype, capsys):
     assert "Nothing was measured" in capsys.readouterr().out
 
 
+def test_copy_by_the_driver_has_no_blocks(capsys):
+    moved = as_json(capsys, "explain", "transpose", "1", "4096", "--gpu", "h200", "--algorithm", "vectorized")
+    (step,) = moved["steps"]
+    assert (step["method"], step["kernels"], step["reasons"]) == ("driver copy", [], [])
+    assert (step["occupancy"], step["waves"], step["items"], step["facts"]["block_x"]) == (None, None, 0, 0)
+    assert main(["explain", "transpose", "1", "4096", "--gpu", "h200"]) == 0
+    assert "a copy by the driver" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("plan", "method"),
     [
