@@ -910,7 +910,7 @@ def rates_figure(results: Results) -> Any:
     scale, unit = (1e6, "TFLOP/s") if cuda else (1e3, "GFLOP/s")
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.6), layout="constrained")
     calls = [record for record in results.records if record["mode"] == "call"]
-    others = sorted({record["algorithm"] for record in calls} - {"auto"})
+    others = sorted({record["algorithm"] for record in calls if record["op"] == "tiled_matmul"} - {"auto"})
     colours = {"torch.mm": "black", "auto": "tab:blue", **{name: f"C{1 + i % 9}" for i, name in enumerate(others)}}
     for axis, dtype in zip(axes[:2], ("float32", "bfloat16"), strict=True):
         lines: dict[str, dict[int, float]] = {}
@@ -919,6 +919,8 @@ def rates_figure(results: Results) -> Any:
                 record["op"] == "tiled_matmul"
                 and record["m"] == record["n"] == record["k"]
                 and record["layout"] == "NN"
+                and record["offset"] == 0
+                and record["batch"] == 1
                 and record["m"].bit_count() == 1  # odd sides lie on the same spot of the axis as even ones
             )
             if not square or record["dtype"] != dtype or record["precision"] == "tf32":

@@ -1211,3 +1211,21 @@ def test_python_example_trains_alike():
     ours, _ = example.train(torch_pmpp.tiled_matmul, x, y, 5)
     assert ours == pytest.approx(theirs, rel=1e-4)
     assert ours[-1] < ours[0]
+
+
+def test_plot_of_rates_leaves_out_operands_off_their_alignment():
+    """And gives each algorithm a colour of its own."""
+    pytest.importorskip("matplotlib").use("Agg")
+    read = results.Results.read(ROOT / "benchmarks" / "results" / "nvidia-h200.json")
+    (plain,) = (
+        record
+        for record in read.records
+        if (record["op"], record["dtype"], record["algorithm"]) == ("tiled_matmul", "bfloat16", "auto")
+        and (record["m"], record["n"], record["k"], record["layout"]) == (4096, 4096, 4096, "NN")
+        and (record["offset"], record["mode"]) == (0, "call")
+    )
+    lines = {line.get_label(): line for line in report.rates_figure(read).axes[1].get_lines()}
+    for label, field in (("auto", "ours_us"), ("torch.mm", "baseline_us")):
+        rates = dict(zip(lines[label].get_xdata(), lines[label].get_ydata(), strict=True))
+        assert rates[4096] == pytest.approx(2 * 4096**3 / plain[field] / 1e6)
+    assert len({line.get_color() for line in lines.values()}) == len(lines)
