@@ -69,6 +69,11 @@ def pytest_collection_modifyitems(config, items):
             return False
         return repeats or wanted in ("all", _device_of(item))
 
+    # Many random cases take longer than the time of a test; stopped by it, hypothesis would go on with the last one.
+    examples = config.getoption("--fuzz-examples")
+    for item in items:
+        if item.path.name == "test_fuzz.py":
+            item.add_marker(pytest.mark.timeout(max(600, examples)))
     config.hook.pytest_deselected(items=[item for item in items if not keep(item)])
     items[:] = [item for item in items if keep(item)]
 
