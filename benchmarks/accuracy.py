@@ -6,7 +6,7 @@ For each algorithm and for torch.mm in the IEEE setting (cuBLAS SGEMM on CUDA), 
 are of the kind that is named. Both figures are in units of 2^-24: `norm` is ||c - ref|| / ||ref||, `element`
 max |c - ref| / (|a| @ |b|), each the mean over the seeds. `accurate` says whether an algorithm is as accurate as
 torch.mm in that row: its norm at most the baseline's, its worst element within 1.25 times. Where one is not, `auto`
-must not take it for that k.
+must not take it for that k. `--draw FILE` plots such a file.
 """
 
 from __future__ import annotations
@@ -160,6 +160,45 @@ def table(records: Iterable[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def draw(report: dict[str, Any], stem: Path) -> list[Path]:
+    """Writes <stem>.svg and <stem>.png: norm-wise errors over k, a panel for each kind of data; returns both paths."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "pmpp"  # the same figures must give the same file
+    import matplotlib.pyplot as plt
+
+    records = report["records"]
+    kinds = list(dict.fromkeys(record["data"] for record in records))
+    names = list(dict.fromkeys(record["algorithm"] for record in records))
+    columns = min(3, len(kinds))
+    figure, axes = plt.subplots(
+        -(-len(kinds) // columns), columns, figsize=(13, 7), layout="constrained", sharex=True, squeeze=False
+    )
+    # Told apart by mark and dashes as well as by colour.
+    styles = [("black", "x", ":"), ("tab:orange", "s", "--"), ("tab:blue", "o", "-"), ("tab:green", "^", "-.")]
+    for axis, kind in zip(axes.flat, kinds, strict=False):
+        for name, (colour, marker, dashes) in zip(names, styles, strict=False):
+            line = sorted((r["k"], r["norm"]) for r in records if (r["data"], r["algorithm"]) == (kind, name))
+            axis.loglog(*zip(*line, strict=True), label=name, color=colour, marker=marker, linestyle=dashes)
+        axis.set_title(kind)
+        axis.grid(alpha=0.3, which="both")
+    for axis in axes[-1]:
+        axis.set_xlabel("k")
+    for row in axes:
+        row[0].set_ylabel("||c - ref|| / ||ref||, units of 2^-24")
+    axes[0, 0].legend()
+    figure.suptitle(
+        f"{report['gpu']}, {report.get('dtype', 'float32')}, m = n = {report['size']}, mean of {report['seeds']} seeds"
+        f", PyTorch {report['torch']}, {report['date']}"
+    )
+    paths = [stem.with_name(stem.name + suffix) for suffix in (".svg", ".png")]
+    for path, metadata in zip(paths, ({"Date": None}, {"Software": None}), strict=True):
+        figure.savefig(path, dpi=100, metadata=metadata)
+    plt.close(figure)
+    return paths
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line. Lists are separated by commas."""
     result = Parser(prog="accuracy.py", description=(__doc__ or "").splitlines()[0])
@@ -169,12 +208,21 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--data", type=names(tuple(DATA)), default=list(DATA), help="kinds of data")
     result.add_argument("--algorithms", type=names(), default=None, help="default: simt, emulated, those there are")
     result.add_argument("--output", type=Path, help="default: benchmarks/results/<gpu>[-complex64]-accuracy.json")
+    result.add_argument("--draw", type=Path, metavar="FILE", help="only draw the plots of a file measured before")
     return result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints and saves; 0 whether or not a row fails, since a failing row is a finding for the selection."""
     options = parser().parse_args(arguments)
+    if options.draw is not None:
+        try:
+            paths = draw(json.loads(options.draw.read_text(encoding="utf-8")), options.draw.with_suffix(""))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            print(f"accuracy.py: {options.draw}: {error!r}", file=sys.stderr)
+            return 2
+        print(", ".join(map(str, paths)))
+        return 0
     device = torch.device(options.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         print("accuracy.py: no CUDA device", file=sys.stderr)

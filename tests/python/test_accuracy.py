@@ -112,6 +112,35 @@ def test_the_command_measures_complex_products(tmp_path, capsys):
     assert "| 32, normal |" in capsys.readouterr().out
 
 
+def test_plots_of_a_file(tmp_path, capsys):
+    records = [
+        {"k": k, "data": kind, "algorithm": name, "norm": norm * k**0.5, "element": 1.0, "accurate": True}
+        for k in (128, 1024)
+        for kind in ("normal", "uniform")
+        for name, norm in (("torch.mm", 2.0), ("emulated", 1.0))
+    ]
+    report = {"gpu": "G", "torch": "2", "date": "d", "seeds": 5, "size": 256, "dtype": "complex64", "records": records}
+    path = tmp_path / "g-accuracy.json"
+    path.write_text(json.dumps(report))
+    assert accuracy.main(["--draw", str(path)]) == 0
+    assert capsys.readouterr().out.split(", ")[0] == str(tmp_path / "g-accuracy.svg")
+    first = (tmp_path / "g-accuracy.svg").read_bytes()
+    assert (tmp_path / "g-accuracy.png").stat().st_size > 1000
+    assert accuracy.main(["--draw", str(path)]) == 0
+    assert (tmp_path / "g-accuracy.svg").read_bytes() == first
+    path.write_text("{}")
+    assert accuracy.main(["--draw", str(path)]) == 2
+    assert "g-accuracy.json" in capsys.readouterr().err
+
+
+def test_committed_files_have_their_plots():
+    files = list((accuracy.ROOT / "benchmarks" / "results").glob("*-accuracy.json"))
+    assert files
+    for file in files:
+        assert file.with_suffix(".svg").is_file()
+        assert file.with_suffix(".png").is_file()
+
+
 # ---- PyTorch's float32 setting -----------------------------------------------------------------------------------
 
 
