@@ -218,8 +218,9 @@ def _draw_roofs(axis: Any, device: Device, *, first: bool) -> None:
             axis.annotate(
                 f"{ridge:.3g}",
                 (ridge, unit.peak),
-                xytext=(3, -11),
+                xytext=(-2, 5),  # above the roof, where no point of these units can lie
                 textcoords="offset points",
+                ha="right",
                 fontsize=7,
             )
     axis.set_xscale("log", base=2)
