@@ -248,6 +248,40 @@ def test_copy_by_the_driver_has_no_blocks(capsys):
 
 
 @pytest.mark.parametrize(
+    ("what", "rates"),
+    [
+        (["matmul", "4096", "4096", "4096"], "TFLOP/s"),
+        (["matmul", "512", "512", "512", "--dtype", "complex64"], "TFLOP/s"),
+        (["matmul", "512", "512", "512", "--dtype", "int32"], "TFLOP/s"),
+        (["transpose", "1", "4096"], "GB/s"),
+    ],
+)
+def test_measured_times_are_told_beside_the_roof_and_the_baseline(what, rates, monkeypatch, capsys):
+    """What is made of the times, on a GPU that is not there: each step takes twice the least time, PyTorch thrice."""
+    integer = "int32" in what
+
+    def measure(explanation):
+        for step in explanation.steps:
+            step.seconds = 2 * explanation.roof.seconds
+            step.baseline_seconds = None if integer else 3 * explanation.roof.seconds
+        explanation.measured_on = "NVIDIA H200"
+
+    monkeypatch.setattr(_explain, "no_cuda_reason", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    monkeypatch.setattr(_explain, "measure", measure)
+    found = as_json(capsys, "explain", *what)
+    assert found["measured_on"] == "NVIDIA H200"
+    assert [step["roof_fraction"] for step in found["steps"]] == [pytest.approx(0.5)] * len(found["steps"])
+    assert main(["explain", *what]) == 0
+    text = capsys.readouterr().out
+    assert "Nothing was measured" not in text
+    told = text[text.index("Measured on NVIDIA H200") :]
+    assert rates in told
+    assert told.count("50%") == len(found["steps"])
+    assert told.count("1.50") == (0 if integer else len(found["steps"]))
+
+
+@pytest.mark.parametrize(
     ("plan", "method"),
     [
         ("vectorized aligned 64x64 grid 16384x1x1 block 256x1", "aligned"),
