@@ -78,6 +78,7 @@ PlanFacts matmul_plan(const std::vector<std::int64_t>& sizes, at::ScalarType dty
   facts.insert("cluster", plan->cluster);
   facts.insert("a_packed", plan->is_a_packed);
   facts.insert("b_packed", plan->is_b_packed);
+  facts.insert("a_displaced", plan->is_a_displaced);
   facts.insert("a_realigned", plan->is_a_realigned);
   facts.insert("b_realigned", plan->is_b_realigned);
   return {matmul::to_string(*plan), std::move(facts)};

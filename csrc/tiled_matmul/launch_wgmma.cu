@@ -84,6 +84,22 @@ cudaError_t encode_operand(CUtensorMap* map, const Problem& p, const void* data,
   return tma::encode(map, matrix);
 }
 
+// From the boundary before the first row to the end of the last, as lines of all the batch's matrices: the kernel finds
+// each matrix in it.
+cudaError_t encode_displaced(CUtensorMap* map, const Problem& p, int tile_lines) {
+  const std::int64_t off = elements_off_boundary(p.a, p.dtype);
+  tma::MatrixMap matrix;
+  matrix.dtype = p.dtype;
+  matrix.data = static_cast<const std::byte*>(p.a.data) - off * element_size(p.dtype);
+  matrix.length = off + (p.batch - 1) * p.a.batch_stride + p.k;
+  matrix.lines = p.m;
+  matrix.pitch = p.m == 1 ? round_up(matrix.length, 8) : p.a.row_stride;
+  matrix.batch_pitch = matrix.pitch;
+  matrix.box_length = wgmma_step(element_size(p.dtype));
+  matrix.box_lines = tile_lines;
+  return tma::encode(map, matrix);
+}
+
 cudaError_t encode_result(CUtensorMap* map, const Problem& p) {
   tma::MatrixMap matrix;
   matrix.dtype = p.dtype;
@@ -121,7 +137,11 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
 
   WgmmaArguments<T> arguments = {};
   arguments.problem = make_arguments<T>(p);
-  if (!plan.is_a_realigned) error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m, 1);
+  if (plan.is_a_displaced) {
+    error = encode_displaced(&arguments.a, p, tile.m);
+  } else if (!plan.is_a_realigned) {
+    error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m, 1);
+  }
   if (error == cudaSuccess && !plan.is_b_realigned)
     error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n, wgmma_sharers(tile));
   WgmmaSchedule& s = arguments.schedule;
@@ -134,13 +154,18 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   s.splits = plan.splits;
   s.batch = static_cast<std::int32_t>(p.batch);
   s.items = s.row_tiles * s.col_tiles * s.splits * s.batch;
-  s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, wgmma_step(sizeof(T))));
+  s.k_blocks = static_cast<std::int32_t>(wgmma_k_blocks(p, plan.is_a_displaced));
   s.split_blocks = static_cast<std::int32_t>(plan.split_k / wgmma_step(sizeof(T)));
   s.group = kGroup;
   s.a_realigned = plan.is_a_realigned;
   s.b_realigned = plan.is_b_realigned;
-  s.a_batched = a.is_batched;
+  s.a_batched = a.is_batched && !plan.is_a_displaced;
   s.b_batched = b.is_batched;
+  if (plan.is_a_displaced) {
+    s.a_displaced = 1;
+    s.a_apart = static_cast<std::int32_t>(p.a.batch_stride);
+    s.a_start = static_cast<std::int32_t>(elements_off_boundary(p.a, p.dtype));
+  }
   s.partial = has_partial ? reinterpret_cast<float*>(workspace) : nullptr;
 
   if constexpr (sizeof(T) == sizeof(float)) {
@@ -161,7 +186,7 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
 cudaError_t launch_wgmma(const Plan& plan, const Problem& problem, const DeviceFacts& device, void* workspace,
                          cudaStream_t stream) {
   if (plan.config < 0 || plan.config >= kWgmmaTileCount) return cudaErrorInvalidValue;
-  const Problem p = wgmma_problem(problem, kWgmmaTiles[plan.config]);
+  const Problem p = wgmma_problem(problem, plan);
   auto* const bytes = static_cast<std::byte*>(workspace);
   if (p.dtype == DType::kFloat32) return launch_typed_wgmma<float>(plan, p, device, bytes, stream);
   return p.dtype == DType::kFloat16 ? launch_typed_wgmma<Float16>(plan, p, device, bytes, stream)

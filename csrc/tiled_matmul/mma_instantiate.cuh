@@ -70,6 +70,10 @@ cudaError_t launch_mma_typed(const Plan& plan, const Problem& problem, float* pa
       return mma_detail::start_ordered<T, 4>(args, a_along_k, b_along_k, blocks, stream);
     case 5:
       return mma_detail::start_ordered<T, 5>(args, a_along_k, b_along_k, blocks, stream);
+    case 6:
+      return mma_detail::start_ordered<T, 6>(args, a_along_k, b_along_k, blocks, stream);
+    case 7:
+      return mma_detail::start_ordered<T, 7>(args, a_along_k, b_along_k, blocks, stream);
     default:
       return cudaErrorInvalidValue;
   }

@@ -271,6 +271,7 @@ std::string to_string(const Plan& plan) {
     if (plan.splits > 1) out << " splits " << plan.splits << " of " << plan.split_k;
     if (plan.is_a_packed) out << " a packed";
     if (plan.is_b_packed) out << " b packed";
+    if (plan.is_a_displaced) out << " a displaced";
     if (plan.is_a_realigned) out << " a realigned";
     if (plan.is_b_realigned) out << " b realigned";
   } else {

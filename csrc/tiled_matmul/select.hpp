@@ -39,6 +39,7 @@ struct Plan {
   // wgmma: an operand that TMA cannot address is copied first, or brought in by way of registers.
   bool is_a_packed = false, is_b_packed = false;
   bool is_a_realigned = false, is_b_realigned = false;
+  bool is_a_displaced = false;
 
   // CPU: independent pieces of work, of tile_m x tile_n outputs and, where k is split, split_k steps of it.
   std::int64_t tasks = 0;

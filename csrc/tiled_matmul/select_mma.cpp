@@ -10,12 +10,13 @@
 namespace pmpp::matmul {
 namespace {
 
-// Speed of a multiprocessor at a tile, relative to the first. An estimate from the bytes that a warp reads from shared
-// memory for a product, not a measurement.
-constexpr double kSpeed[kMmaConfigs] = {1.0, 0.97, 0.7, 0.45, 0.75, 0.5};
+// Speed of a multiprocessor at a tile, relative to the first: the large tiles as measured beside kMmaTiles, the others
+// an estimate from the bytes that a warp reads from shared memory for a product.
+constexpr double kSpeed[kMmaConfigs] = {1.0, 0.96, 0.7, 0.45, 0.75, 0.5, 1.037, 0.995};
 
-// Filling the stages and writing the tile cost about as much as this much of k.
-constexpr double kFixedK = 256;
+// Filling the stages and writing the tile cost about as much as this much of k; less where another block of the
+// multiprocessor multiplies meanwhile.
+constexpr double kFixedK[kMmaConfigs] = {600, 430, 256, 256, 600, 430, 600, 430};
 
 // Adding up the partial sums: a launch, and 8 bytes of traffic for each, written and read; in products of one
 // multiprocessor, which does some 1.5 million in a microsecond. Estimates for an H200.
@@ -26,10 +27,11 @@ constexpr double kProductsPerPartial = 4;
 constexpr std::int64_t kShortestSplit = 512;
 
 bool fits(const MmaTile& tile, const DeviceFacts& device) {
-  return tile.threads() <= device.max_threads_per_block && tile.shared_bytes() <= device.shared_memory_opt_in;
+  return tile.threads() <= device.max_threads_per_block && tile.wanted_shared_bytes() <= device.shared_memory_opt_in;
 }
 
-bool reads(const MmaTile& tile, const Problem& p) {
+bool runs(const MmaTile& tile, const Problem& p, const DeviceFacts& device) {
+  if (!fits(tile, device)) return false;
   return !tile.async || (is_mma_async(mma_a(p), p.batch) && is_mma_async(mma_b(p), p.batch));
 }
 
@@ -75,7 +77,7 @@ Plan plan_of(int config, const Problem& p, int splits) {
 double cost(const Plan& plan, const Problem& p, const DeviceFacts& device) {
   const MmaTile& tile = kMmaTiles[plan.config];
   const auto waves = static_cast<double>(ceil_div(plan.grid[0], std::max(device.sm_count, 1)));
-  const double k = static_cast<double>(std::min(plan.split_k, p.k)) + kFixedK;
+  const double k = static_cast<double>(std::min(plan.split_k, p.k)) + kFixedK[plan.config];
   const double products = waves * tile.m * tile.n * k / kSpeed[plan.config];
   if (plan.splits == 1) return products;
   const double partials = static_cast<double>(plan.workspace_bytes) / 4;
@@ -93,8 +95,7 @@ bool is_mma_async(const MmaOperand& operand, std::int64_t batch) {
 bool has_mma(DType dtype, const DeviceFacts& device) {
   if (mma64_planes(dtype) > 0) return has_mma64(dtype, device);
   return device.is_cuda && device.compute_capability >= 80 && (dtype == DType::kFloat16 || dtype == DType::kBFloat16) &&
-         std::all_of(std::begin(kMmaTiles), std::end(kMmaTiles),
-                     [&](const MmaTile& tile) { return fits(tile, device); });
+         fits(kMmaTiles[0], device);
 }
 
 // The tile and the number of pieces of k with the least cost. k is split only where the tiles leave half of the
@@ -105,7 +106,7 @@ std::optional<Plan> mma_plan(const Problem& problem, const DeviceFacts& device) 
   std::optional<Plan> best;
   for (int config = 0; config < kMmaConfigs; ++config) {
     const MmaTile& tile = kMmaTiles[config];
-    if (!reads(tile, problem)) continue;
+    if (!runs(tile, problem, device)) continue;
     const std::int64_t tiles = std::max<std::int64_t>(tiles_of(tile, problem), 1);
     const std::int64_t most = std::min(device.sm_count / tiles, problem.k / kShortestSplit);
     for (int splits = 1; splits <= std::max<std::int64_t>(most, 1); ++splits) {
@@ -121,7 +122,7 @@ std::vector<Plan> mma_plans(const Problem& problem, const DeviceFacts& device) {
   std::vector<Plan> plans;
   if (!has_mma(problem.dtype, device)) return plans;
   for (int config = 0; config < kMmaConfigs; ++config) {
-    if (!reads(kMmaTiles[config], problem)) continue;
+    if (!runs(kMmaTiles[config], problem, device)) continue;
     for (int splits = 1; splits <= 3; ++splits) {
       const Plan plan = plan_of(config, problem, splits);
       if (plan.splits == splits) plans.push_back(plan);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 
 #include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/wgmma.hpp"
@@ -16,9 +17,9 @@ constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max() - 102
 constexpr std::int64_t kPackedPitch = 64;                                           // whole lines of 128 bytes
 
 // What a tile costs: microseconds for a step of 64 of k while every multiprocessor works, and for starting and
-// finishing an output tile. These and the constants below are fitted to the times of all plans for 82 shapes in
+// finishing an output tile. These and the constants below are fitted to the times of all plans for 87 shapes in
 // bfloat16 on an H200 (squares 128..8192, language-model shapes with m = 1..2048, flat, long k, odd): the choice then
-// takes 1.010 times as long as the fastest plan in the geometric mean. Tiles that never were the fastest are gone: 128
+// takes 1.007 times as long as the fastest plan in the geometric mean. Tiles that never were the fastest are gone: 128
 // x 128 in pieces within a cluster, 128 x 192 and 64 x 256 in clusters of two, 128 x 128 and 64 x 128 that realign. The
 // one that realigns is kept to be measured; microseconds of the best plan with it and of the best that copies first:
 // 255 x 255 x 255 11.1 and 9.9, 511 x 513 x 1025 21.3 and 13.9, 1001 x 1001 x 1001 25.6 and 16.1, 4096 x 4096 x 4096
@@ -27,23 +28,24 @@ struct TileCost {
   double step, fixed;
 };
 constexpr TileCost kWgmmaCosts[kWgmmaTileCount] = {
-    {0.536, 1.88}, {0.500, 1.49}, {0.398, 1.21}, {0.310, 0.95}, {0.276, 0.57}, {0.286, 2.07},
-    {0.203, 0.54}, {0.313, 0.37}, {0.217, 0.18}, {0.279, 2.72}, {0.244, 4.12}, {0.287, 2.76},
-    {0.728, 1.07}, {0.202, 0.81}, {0.129, 0.37}, {0.120, 0.24},
+    {0.591, 2.28}, {0.595, 1.30}, {0.450, 1.36}, {0.329, 1.22}, {0.319, 0.77}, {0.373, 1.82},
+    {0.207, 0.73}, {0.411, 0.44}, {0.260, 0.33}, {0.273, 3.17}, {0.307, 3.61}, {0.314, 3.02},
+    {0.804, 1.19}, {0.230, 1.01}, {0.140, 0.47}, {0.102, 0.55}, {0.821, 0.10}, {0.917, 0.10},
 };
-constexpr double kAloneShare = 0.87;    // of the time of a block, where the other of its multiprocessor is missing
+constexpr double kAloneShare = 0.814;   // of the time of a block, where the other of its multiprocessor is missing
 constexpr double kClusterShare = 0.9;   // of the multiprocessors, that clusters of more than two blocks can fill
-constexpr double kHiddenShare = 0.488;  // of the shorter of computing and moving bytes, how much the longer one hides
-constexpr double kLaunchUs = 6.9;       // of the kernel
-constexpr double kBytesPerUs = 4.14e6;  // operands and result
-constexpr double kPackLaunchUs = 1.85;  // of the copy of operands
-constexpr double kPackBytesPerUs = 3.33e6;       // read and written by it
-constexpr double kReduceLaunchUs = 2.74;         // of the second pass
-constexpr double kReduceBytesPerUs = 4.74e6;     // of partial sums, written and read; they mostly stay in L2
-constexpr double kScatteredBytesPerUs = 2.42e6;  // of a result that TMA cannot write
+constexpr double kHiddenShare = 0.651;  // of the shorter of computing and moving bytes, how much the longer one hides
+constexpr double kLaunchUs = 6.44;      // of the kernel
+constexpr double kBytesPerUs = 3.75e6;  // operands and result
+constexpr double kSplitLinesPerUs = 44.7e3;      // lines of a tile that lie in two of the cache
+constexpr double kPackLaunchUs = 2.03;           // of the copy of operands
+constexpr double kPackBytesPerUs = 3.53e6;       // read and written by it
+constexpr double kReduceLaunchUs = 2.65;         // of the second pass
+constexpr double kReduceBytesPerUs = 4.88e6;     // of partial sums, written and read; they mostly stay in L2
+constexpr double kScatteredBytesPerUs = 3.74e6;  // of a result that TMA cannot write
 // What such a store adds to a tile of 128 x 128 where blocks do not share operands: 4096 x 4097 x 4096 takes 268 us in
 // such tiles and 229 in clusters of two, 189 and 191 with n = 4096.
-constexpr double kScatteredTileUs = 1.62;
+constexpr double kScatteredTileUs = 1.29;
 
 std::int64_t tma_elements(DType dtype) { return kTmaBytes / element_size(dtype); }
 
@@ -85,16 +87,27 @@ std::int64_t packed_bytes(const Problem& p, const OperandView& v, std::int64_t l
   return v.pitch * (v.is_mn_major ? p.k : lines) * (v.is_batched ? p.batch : 1) * element_size(p.dtype);
 }
 
+bool is_off_lines(const Problem& p, const Operand& operand, const OperandView& v, bool is_packed) {
+  constexpr std::int64_t kLine = 128;
+  return !is_packed && (v.pitch * element_size(p.dtype) % kLine != 0 || !is_aligned(operand.data, kLine));
+}
+
 bool representable(const Problem& p) {
   if (p.m <= 0 || p.n <= 0 || p.k <= 0 || p.batch <= 0) return false;  // nothing to plan
   return p.m <= kMaxSize && p.n <= kMaxSize && p.k <= kMaxSize && p.batch <= kMaxSize;
 }
 
-std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device, int config, std::int64_t splits) {
+std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device, int config, std::int64_t splits,
+                              bool is_a_displaced = false) {
   const WgmmaTile& tile = kWgmmaTiles[config];
-  const Problem p = wgmma_problem(problem, tile);
+  Problem p = wgmma_problem(problem, tile);
+  if (is_a_displaced) {
+    const std::optional<Problem> displaced = wgmma_displaces(tile) ? displaced_problem(p) : std::nullopt;
+    if (!displaced.has_value()) return std::nullopt;
+    p = *displaced;
+  }
   const int step = wgmma_step(element_size(p.dtype));
-  const std::int64_t k_blocks = ceil_div(p.k, step);
+  const std::int64_t k_blocks = wgmma_k_blocks(p, is_a_displaced);
   const std::int64_t split_blocks = ceil_div(k_blocks, splits);
   splits = ceil_div(k_blocks, split_blocks);
   const bool in_cluster = splits_in_cluster(tile);
@@ -123,7 +136,8 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   plan.is_a_realigned = realigns && !a.is_addressable && a.has_unit_stride;
   plan.is_b_realigned = realigns && !b.is_addressable && b.has_unit_stride;
   if (tile.realigns && !plan.is_a_realigned && !plan.is_b_realigned) return std::nullopt;
-  plan.is_a_packed = !a.is_addressable && !plan.is_a_realigned;
+  plan.is_a_displaced = is_a_displaced;
+  plan.is_a_packed = !a.is_addressable && !plan.is_a_realigned && !is_a_displaced;
   plan.is_b_packed = !b.is_addressable && !plan.is_b_realigned;
   // Persistent blocks, as many as are resident at once; but a cluster over k does one tile.
   plan.grid[0] =
@@ -132,7 +146,7 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   plan.block[0] = wgmma_threads(tile);
   plan.block[1] = 1;
   plan.dynamic_shared_bytes = wgmma_shared_bytes(tile);
-  plan.workspace_bytes = wgmma_workspace(p, plan).bytes;
+  plan.workspace_bytes = wgmma_workspace(problem, plan).bytes;
   return plan;
 }
 
@@ -140,7 +154,7 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
 // longer; copies of operands, and the second pass over partial sums.
 double cost(const Problem& problem, const DeviceFacts& device, const Plan& plan) {
   const WgmmaTile& tile = kWgmmaTiles[plan.config];
-  const Problem p = wgmma_problem(problem, tile);
+  const Problem p = wgmma_problem(problem, plan);
   const TileCost& tile_cost = kWgmmaCosts[plan.config];
   const bool is_large_cluster = splits_in_cluster(tile) && plan.splits > 2;
   const auto slots =
@@ -161,7 +175,11 @@ double cost(const Problem& problem, const DeviceFacts& device, const Plan& plan)
   const double b = elements(p.k, p.n, view_b(p).is_batched ? p.batch : 1);
   const double d = elements(p.m, p.n, p.batch);
   const double memory = (a + b + d) * bytes / kBytesPerUs;
-  double total = kLaunchUs + std::max(compute, memory) + (1 - kHiddenShare) * std::min(compute, memory);
+  // Lines of tiles that do not start on 128 bytes, which TMA reads in two.
+  const double lines = (is_off_lines(p, p.a, view_a(p), plan.is_a_packed) ? tile.m : 0.0) +
+                       (is_off_lines(p, p.b, view_b(p), plan.is_b_packed) ? 1.0 * tile.n / wgmma_sharers(tile) : 0.0);
+  const double split_lines = static_cast<double>(items) * steps * lines / kSplitLinesPerUs;
+  double total = kLaunchUs + std::max({compute, memory, split_lines}) + (1 - kHiddenShare) * std::min(compute, memory);
   if (plan.is_a_packed || plan.is_b_packed) total += kPackLaunchUs;
   if (plan.is_a_packed) total += a * 2 * bytes / kPackBytesPerUs;
   if (plan.is_b_packed) total += b * 2 * bytes / kPackBytesPerUs;
@@ -183,6 +201,36 @@ Problem wgmma_problem(const Problem& problem, const WgmmaTile& tile) {
   return problem.m < problem.n ? exchanged(problem) : problem;
 }
 
+std::int64_t elements_off_boundary(const Operand& operand, DType dtype) {
+  return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(operand.data) % kTmaBytes) / element_size(dtype);
+}
+
+// The kernel takes it with a along k and b along n alone (kMayDisplace).
+std::optional<Problem> displaced_problem(const Problem& kernel_problem) {
+  Problem p = kernel_problem;
+  if (element_size(p.dtype) != 2 || p.batch != 1 || p.a.col_stride != 1 || p.k == 1) return std::nullopt;
+  const std::int64_t tma = tma_elements(p.dtype), pitch = p.a.row_stride;
+  if (view_a(p).is_addressable || !view_b(p).is_mn_major || (p.m > 1 && pitch < p.k)) return std::nullopt;
+  const std::int64_t period = p.m == 1 ? 1 : tma / std::gcd(pitch, tma);
+  if (p.m % period != 0 || period * pitch >= kMaxSize - p.k) return std::nullopt;
+  p.m /= period;
+  p.batch = period;
+  p.a = {p.a.data, period * pitch, 1, pitch};
+  p.b.batch_stride = 0;
+  p.c.batch_stride = p.c.row_stride, p.c.row_stride *= period;
+  p.d.batch_stride = p.d.row_stride, p.d.row_stride *= period;
+  return p;
+}
+
+Problem wgmma_problem(const Problem& problem, const Plan& plan) {
+  const Problem p = wgmma_problem(problem, kWgmmaTiles[plan.config]);
+  return plan.is_a_displaced ? displaced_problem(p).value_or(p) : p;
+}
+
+std::int64_t wgmma_k_blocks(const Problem& p, bool is_a_displaced) {
+  return ceil_div(p.k + (is_a_displaced ? tma_elements(p.dtype) - 1 : 0), wgmma_step(element_size(p.dtype)));
+}
+
 std::int64_t wgmma_row_tiles(const Problem& p, const WgmmaTile& tile) {
   return round_up(ceil_div(p.m, tile.m), wgmma_sharers(tile));
 }
@@ -202,7 +250,7 @@ bool stores_by_tma(const Problem& p) {
 WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan) {
   constexpr std::int64_t kAlignment = 256;
   const WgmmaTile& tile = kWgmmaTiles[plan.config];
-  const Problem p = wgmma_problem(problem, tile);
+  const Problem p = wgmma_problem(problem, plan);
   WgmmaWorkspace w;
   if (plan.splits > 1 && !splits_in_cluster(tile))
     w.bytes = round_up(p.m * p.n * p.batch * plan.splits * 4, kAlignment);
@@ -222,6 +270,8 @@ bool wgmma_available(DType dtype, const DeviceFacts& device, Float32Precision pr
 std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device) {
   if (!representable(problem)) return std::nullopt;
   const std::int64_t k_blocks = ceil_div(problem.k, wgmma_step(element_size(problem.dtype)));
+  // The choice is made at every call: no more of it than there is to choose from.
+  const bool is_copied = !view_a(problem).is_addressable || !view_b(problem).is_addressable;
   std::optional<Plan> best;
   double best_cost = 0;
   for (int config = 0; config < kWgmmaTileCount; ++config) {
@@ -235,12 +285,15 @@ std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device
     std::int64_t most = tiles * 2 > slots ? 1 : std::min(slots / tiles, std::max<std::int64_t>(k_blocks / 4, 1));
     if (splits_in_cluster(tile)) most = std::min<std::int64_t>(most, kMaxKCluster);
     for (std::int64_t splits = 1; splits <= most; splits += splits < 16 ? 1 : splits / 8) {
-      const std::optional<Plan> plan = make_plan(problem, device, config, splits);
-      if (!plan.has_value()) continue;
-      const double estimate = cost(problem, device, *plan);
-      if (!best.has_value() || estimate < best_cost) {
-        best = plan;
-        best_cost = estimate;
+      for (const bool is_a_displaced : {false, true}) {
+        if (is_a_displaced && !is_copied) continue;
+        const std::optional<Plan> plan = make_plan(problem, device, config, splits, is_a_displaced);
+        if (!plan.has_value()) continue;
+        const double estimate = cost(problem, device, *plan);
+        if (!best.has_value() || estimate < best_cost) {
+          best = plan;
+          best_cost = estimate;
+        }
       }
     }
   }
@@ -252,8 +305,10 @@ std::vector<Plan> wgmma_plans(const Problem& problem, const DeviceFacts& device)
   if (!representable(problem) || !wgmma_available(problem.dtype, device, problem.precision)) return plans;
   for (int config = 0; config < kWgmmaTileCount; ++config) {
     for (const int splits : {1, 2, 3, 4, 8, 16}) {
-      const std::optional<Plan> plan = make_plan(problem, device, config, splits);
-      if (plan.has_value() && plan->splits == splits) plans.push_back(*plan);
+      for (const bool is_a_displaced : {false, true}) {
+        const std::optional<Plan> plan = make_plan(problem, device, config, splits, is_a_displaced);
+        if (plan.has_value() && plan->splits == splits) plans.push_back(*plan);
+      }
     }
   }
   return plans;

@@ -19,6 +19,19 @@ Problem row_major_problem(const Problem& problem);
 // column, and with tiles of few columns where m is the short side.
 Problem wgmma_problem(const Problem& problem, const WgmmaTile& tile);
 
+// The kernel's problem with a as displaced rows, where that is possible: rows `period` apart, which lie equally far off
+// 16 bytes, are a matrix of their own, and the batch counts those. a.data stays the first row's.
+std::optional<Problem> displaced_problem(const Problem& kernel_problem);
+
+// The problem of a launch: wgmma_problem(), with displaced rows where the plan has them.
+Problem wgmma_problem(const Problem& problem, const Plan& plan);
+
+// Elements of a's first row behind a boundary of 16 bytes.
+std::int64_t elements_off_boundary(const Operand& operand, DType dtype);
+
+// Steps of k of the kernel's problem. A displaced row may need one more.
+std::int64_t wgmma_k_blocks(const Problem& kernel_problem, bool is_a_displaced);
+
 // Rows of tiles of its result, with those that only fill up a cluster.
 std::int64_t wgmma_row_tiles(const Problem& problem, const WgmmaTile& tile);
 

@@ -39,27 +39,45 @@ inline constexpr WgmmaTile kWgmmaTiles[] = {
     {64, 128, 8, 2, 1},       // 13
     {64, 32, 13, 1, 1},       // 14
     {64, 16, 13, 1, 1},       // 15
+    {64, 64, 2, 1, 4},        // 16
+    {64, 128, 2, 1, 3},       // 17
 };
 inline constexpr int kWgmmaTileCount = sizeof(kWgmmaTiles) / sizeof(kWgmmaTiles[0]);
 
-// Each warpgroup of 128 threads multiplies 64 rows; one or two more load.
+// Each warpgroup of 128 threads multiplies 64 rows.
 constexpr int wgmma_consumers(const WgmmaTile& tile) { return tile.m / 64; }
-constexpr int wgmma_producers(const WgmmaTile& tile) { return tile.realigns ? 2 : 1; }
-constexpr int wgmma_threads(const WgmmaTile& tile) { return 128 * (wgmma_consumers(tile) + wgmma_producers(tile)); }
+// Registers go from the loading to the multiplying threads, a warpgroup as a whole, where a block has the
+// multiprocessor to itself and two warpgroups multiply.
+constexpr bool wgmma_moves_registers(const WgmmaTile& tile) {
+  return wgmma_consumers(tile) == 2 && tile.per_sm == 1 && !tile.realigns;
+}
+constexpr int wgmma_loading_threads(const WgmmaTile& tile) {
+  return tile.realigns ? 256 : wgmma_moves_registers(tile) ? 128 : 32;
+}
+constexpr int wgmma_threads(const WgmmaTile& tile) { return 128 * wgmma_consumers(tile) + wgmma_loading_threads(tile); }
 constexpr bool splits_in_cluster(const WgmmaTile& tile) { return tile.cluster == 0; }
 // Blocks that share a tile of b.
 constexpr int wgmma_sharers(const WgmmaTile& tile) { return splits_in_cluster(tile) ? 1 : tile.cluster; }
 // A tile of b that lies along n is loaded in whole boxes of 64.
 constexpr int wgmma_box_columns(const WgmmaTile& tile) { return tile.n < 64 ? 64 : tile.n; }
 constexpr int wgmma_stage_bytes(const WgmmaTile& tile) { return (tile.m + wgmma_box_columns(tile)) * kWgmmaK * 2; }
+// Whether the tile takes a displaced a: two that share a tile of b of 256 columns have no register left for it.
+constexpr bool wgmma_displaces(const WgmmaTile& tile) {
+  return !tile.realigns && !(tile.n == 256 && wgmma_sharers(tile) > 1);
+}
 // Columns that the epilogue stages, and boxes of 64 that it has room for: two are in turn stored and written.
 constexpr int wgmma_staged_columns(const WgmmaTile& tile) {
   return tile.n % 128 == 0 ? 128 : tile.n < 64 ? tile.n : 64;
 }
 constexpr int wgmma_staged_boxes(const WgmmaTile& tile) { return tile.n % 128 == 0 ? 2 : 1; }
 constexpr int wgmma_staging_bytes(const WgmmaTile& tile) { return tile.m * wgmma_staged_boxes(tile) * 64 * 2; }
+// A chunk of 16 bytes for each row, where a tile is stored in several parts.
+constexpr int wgmma_row_end_bytes(const WgmmaTile& tile) {
+  return tile.n > wgmma_staged_columns(tile) ? tile.m * 16 : 0;
+}
 constexpr int wgmma_shared_bytes(const WgmmaTile& tile) {
-  return tile.stages * wgmma_stage_bytes(tile) + wgmma_staging_bytes(tile) + 2 * tile.stages * 8;
+  return tile.stages * wgmma_stage_bytes(tile) + wgmma_staging_bytes(tile) + wgmma_row_end_bytes(tile) +
+         2 * tile.stages * 8;
 }
 
 // Floats between rows of the sums that the blocks of a cluster exchange: 8 more than a row has, so that the 8 rows that
@@ -86,7 +104,9 @@ struct WgmmaSchedule {
   std::int32_t store_by_tma = 0;
   std::int32_t a_realigned = 0, b_realigned = 0;
   std::int32_t a_batched = 0, b_batched = 0;  // 0: one matrix for the whole batch
-  float* partial = nullptr;                   // with splits > 1: float32 sums [split][batch][m][n]
+  // Where a is displaced: elements from one matrix of the batch to the next, and from the map's start to the first.
+  std::int32_t a_displaced = 0, a_apart = 0, a_start = 0;
+  float* partial = nullptr;  // with splits > 1: float32 sums [split][batch][m][n]
 };
 
 }  // namespace pmpp::matmul

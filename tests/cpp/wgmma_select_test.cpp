@@ -43,7 +43,7 @@ void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& d
   ASSERT_TRUE(plan.is_cuda) << what;
   ASSERT_TRUE(plan.config >= 0 && plan.config < kWgmmaTileCount) << what;
   const WgmmaTile& tile = kWgmmaTiles[plan.config];
-  const Problem p = wgmma_problem(problem, tile);
+  const Problem p = wgmma_problem(problem, plan);
   EXPECT_EQ(plan.tile_m, tile.m) << what;
   EXPECT_EQ(plan.tile_n, tile.n) << what;
   EXPECT_EQ(plan.tile_k, kWgmmaK) << what;
@@ -57,8 +57,9 @@ void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& d
   // Every step of k is in one piece, and no piece is empty.
   ASSERT_GE(plan.splits, 1) << what;
   EXPECT_EQ(plan.split_k % kWgmmaK, 0) << what;
-  EXPECT_GE(plan.split_k * plan.splits, p.k) << what;
-  EXPECT_LT(plan.split_k * (plan.splits - 1), p.k) << what << ": the last piece is empty";
+  const std::int64_t k = p.k + (plan.is_a_displaced ? 7 : 0);  // up to 7 elements before the first
+  EXPECT_GE(plan.split_k * plan.splits, k) << what;
+  EXPECT_LT(plan.split_k * (plan.splits - 1), k) << what << ": the last piece is empty";
 
   if (splits_in_cluster(tile)) {
     EXPECT_EQ(plan.cluster, plan.splits) << what;
@@ -79,7 +80,8 @@ void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& d
   EXPECT_EQ(plan.grid[1], 1) << what;
   EXPECT_EQ(plan.grid[2], 1) << what;
 
-  EXPECT_EQ(plan.is_a_packed || plan.is_a_realigned, !view_a(p).is_addressable) << what;
+  EXPECT_EQ(plan.is_a_packed || plan.is_a_realigned || plan.is_a_displaced, !view_a(p).is_addressable) << what;
+  EXPECT_LE(plan.is_a_packed + plan.is_a_realigned + plan.is_a_displaced, 1) << what;
   EXPECT_EQ(plan.is_b_packed || plan.is_b_realigned, !view_b(p).is_addressable) << what;
   const WgmmaWorkspace workspace = wgmma_workspace(problem, plan);
   EXPECT_EQ(plan.workspace_bytes, workspace.bytes) << what;
@@ -366,6 +368,64 @@ TEST(WgmmaProblem, TheShortSideIsTheThinTilesOwn) {
       EXPECT_EQ(to_string(thin), to_string(m < n ? exchanged(p) : p));
     }
   }
+}
+
+// Rows `period` apart are a matrix each, with the rows of c and d that belong to them; b serves all.
+TEST(WgmmaDisplaced, RowsEquallyFarOffAreTheBatch) {
+  const std::pair<std::int64_t, std::int64_t> periods[] = {{201, 8}, {202, 4}, {204, 2}, {203, 8}};
+  for (const auto& [pitch, period] : periods) {
+    Problem p = problem_of(80, 64, 200);
+    p.a = {address(4096 + 6), pitch, 1, 0};
+    p.c = {address(8192), 64, 1, 0};
+    const std::optional<Problem> displaced = displaced_problem(p);
+    ASSERT_TRUE(displaced) << pitch;
+    EXPECT_EQ(displaced->m, 80 / period);
+    EXPECT_EQ(displaced->batch, period);
+    EXPECT_EQ(displaced->a.row_stride, period * pitch);
+    EXPECT_EQ(displaced->a.row_stride % 8, 0) << "what TMA needs";
+    EXPECT_EQ(displaced->a.batch_stride, pitch);
+    EXPECT_EQ(displaced->b.batch_stride, 0);
+    for (const auto& [rows, batch] : {std::pair{displaced->c.row_stride, displaced->c.batch_stride},
+                                      std::pair{displaced->d.row_stride, displaced->d.batch_stride}}) {
+      EXPECT_EQ(rows, period * 64);
+      EXPECT_EQ(batch, 64);
+    }
+    EXPECT_EQ(elements_off_boundary(p.a, p.dtype), 3);
+  }
+  Problem off = problem_of(81, 64, 200);  // every row as far off as the first
+  off.a.data = address(4096 + 2);
+  ASSERT_TRUE(displaced_problem(off));
+  EXPECT_EQ(displaced_problem(off)->batch, 1);
+  EXPECT_EQ(displaced_problem(off)->m, 81);
+}
+
+TEST(WgmmaDisplaced, WhatDoesNotComeOutEvenIsNotDisplaced) {
+  EXPECT_TRUE(displaced_problem(problem_of(80, 64, 201)));
+  EXPECT_FALSE(displaced_problem(problem_of(80, 64, 200))) << "TMA can address it";
+  EXPECT_FALSE(displaced_problem(problem_of(81, 64, 201))) << "rows left over";
+  EXPECT_FALSE(displaced_problem(problem_of(80, 64, 201, DType::kBFloat16, 2))) << "a batch already";
+  EXPECT_FALSE(displaced_problem(problem_of(80, 64, 201, DType::kFloat32)));
+  EXPECT_FALSE(displaced_problem(problem_of(80, 64, (std::int64_t{1} << 28) + 1))) << "32-bit coordinates";
+  Problem p = problem_of(80, 64, 201);
+  p.b = {nullptr, 1, 208, 0};
+  EXPECT_FALSE(displaced_problem(p)) << "b along k cannot move along k";
+  p = problem_of(80, 64, 201);
+  p.a = {nullptr, 1, 81, 0};
+  EXPECT_FALSE(displaced_problem(p)) << "a along m";
+  p.a = {nullptr, 0, 1, 0};
+  EXPECT_FALSE(displaced_problem(p)) << "one row repeated";
+  p.a = {nullptr, -201, 1, 0};
+  EXPECT_FALSE(displaced_problem(p));
+}
+
+TEST(WgmmaDisplaced, OddKIsNotCopiedWhereTheCopyCostsMore) {
+  for (const std::int64_t k : {4033, 4041, 4097, 4159}) {
+    const auto plan = wgmma_plan(problem_of(4096, 4096, k), h200_facts());
+    EXPECT_TRUE(plan->is_a_displaced) << to_string(*plan);
+    EXPECT_EQ(plan->workspace_bytes, 0) << to_string(*plan);
+    EXPECT_NE(to_string(*plan).find(" a displaced"), std::string::npos) << to_string(*plan);
+  }
+  EXPECT_FALSE(wgmma_plan(problem_of(4096, 4096, 4096), h200_facts())->is_a_displaced);
 }
 
 TEST(WgmmaSelect, ThinTilesServeShortSides) {
