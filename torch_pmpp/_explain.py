@@ -193,7 +193,9 @@ def _matmul_step(
     tiles = 2 * facts["tile_m"] * facts["tile_n"] * size if algorithm == "tiled" else 0
     static_shared = static_shared_bytes(kernels, tiles)
     found = launch_occupancy(device, facts, kernels, static_shared)
-    items = _intensity.ceil_div(m, facts["tile_m"]) * _intensity.ceil_div(n, facts["tile_n"]) * splits
+    # Rows that lie equally far off a boundary of 16 bytes are a matrix each.
+    apart = 8 // math.gcd(k, 8) if facts["a_displaced"] else 1
+    items = apart * _intensity.ceil_div(m // apart, facts["tile_m"]) * _intensity.ceil_div(n, facts["tile_n"]) * splits
     filled = fill(device, facts, items, found)
     by_dram = _intensity.attainable(intensity, device.memory_rate, peak)
     by_l2 = None if device.l2_rate is None else _intensity.attainable(intensity, device.l2_rate, peak)
@@ -211,6 +213,11 @@ def _matmul_step(
     for name in ("a", "b"):
         if facts[f"{name}_packed"]:
             reasons.append(f"{name} is copied first, to where rows begin on boundaries of 16 bytes")
+        if facts.get(f"{name}_displaced"):
+            reasons.append(
+                f"rows of {name} begin off boundaries of 16 bytes: those {apart} apart lie equally far off, and are read "
+                "together from the boundary before"
+            )
         if facts[f"{name}_realigned"]:
             reasons.append(f"{name} comes by way of registers: its rows begin off boundaries of 16 bytes")
     if splits > 1:

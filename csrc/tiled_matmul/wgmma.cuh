@@ -20,7 +20,7 @@
 // Barriers, for each stage: `full`, one arrival by the loading thread, which expects the bytes of both tiles, and where
 // operands are realigned one by each loading warp; waited on by the multiplying warpgroups. `empty`, one arrival by
 // each multiplying warpgroup of each block of the cluster when its wgmma have read the stage; waited on by the loading
-// thread. Named barrier 1 + i: warpgroup i around its staging.
+// thread. Named barriers: 1 + i, warpgroup i, around its staging and what it clears; kLeadBarrier; kExchangeBarrier.
 //
 // Epilogue: the accumulators, scaled and added to c, are rounded once, staged in the 128-byte swizzle and stored by TMA
 // while the next tile is multiplied; where TMA cannot address d, by the threads. float32 needs no staging. With pieces
@@ -48,6 +48,8 @@ namespace pmpp::matmul {
 // 3 steps gain less. Launches behind one another showed no difference.
 inline constexpr int kLead = 2;
 inline constexpr int kLeadBarrier = 3;  // named barrier
+// Of all multiplying warpgroups, before their sums overwrite the stages. None may still be at its own barrier.
+inline constexpr int kExchangeBarrier = 4;
 // The tiles that realign have no register left for it.
 template <WgmmaTile kTile>
 inline constexpr bool kHasLead = wgmma_consumers(kTile) == 2 && !splits_in_cluster(kTile) && !kTile.realigns;
@@ -337,7 +339,7 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
                                          ring);
 
     // The stages are free once every warpgroup has read them.
-    if constexpr (kConsumers > 1) ptx::bar_sync(1, kConsumers * kWarpgroup);
+    if constexpr (kConsumers > 1) ptx::bar_sync(kExchangeBarrier, kConsumers * kWarpgroup);
     auto* const exchange = reinterpret_cast<float*>(shared.base);
     const int row0 = consumer * 64 + warp * 16;
 #pragma unroll

@@ -319,40 +319,54 @@ __device__ __forceinline__ void store_boxes(const float (&sums)[kTile.n / 2], co
   if constexpr ((kBox + 1) * 64 < kTile.n) store_boxes<T, kTile, kBox + 1>(sums, args, shared, consumer, item);
 }
 
-// By the threads, where TMA cannot address d.
-template <class T, WgmmaTile kTile, int kPart = 0>
+// Part `part` of the columns, kColumns each, into the staging.
+template <class T, int kColumns, int kPart = 0, int kCount>
+__device__ __forceinline__ void stage_part(const float (&sums)[kCount], char* staging, int part) {
+  if (part == kPart) {
+    stage<T, kColumns, kPart * kColumns / 2>(sums, staging);
+  } else if constexpr ((kPart + 2) * kColumns / 2 <= kCount) {
+    stage_part<T, kColumns, kPart + 1>(sums, staging, part);
+  }
+}
+
+// By the threads, where TMA cannot address d. All parts of a tile go through the same instructions: where another
+// kernel ran in between, those have to come from memory first. H200, 2047 x 2047 x 2047, the parts one after another:
+// 44.8 us behind cuBLAS, 40.3 behind itself.
+template <class T, WgmmaTile kTile>
 __device__ __forceinline__ void store_parts(const float (&sums)[kTile.n / 2], const WgmmaArguments<T>& args,
                                             const WgmmaShared<kTile>& shared, int consumer, const WorkItem& item) {
-  constexpr int kColumns = wgmma_staged_columns(kTile);
+  constexpr int kColumns = wgmma_staged_columns(kTile), kParts = kTile.n / kColumns;
+  static_assert(kParts * kColumns == kTile.n);
   const Arguments<T>& p = args.problem;
   char* const staging = shared.staging(consumer);
   const std::int64_t row0 = std::int64_t{item.row_tile} * kTile.m + consumer * 64;
-  const std::int64_t col0 = std::int64_t{item.col_tile} * kTile.n + kPart * kColumns;
-  T* const d = p.d + item.batch * p.d_batch + row0 * p.d_row + col0 * p.d_col;
   const int rows = static_cast<int>(min(p.m - row0, std::int64_t{64}));
-  const int columns = static_cast<int>(min(p.n - col0, std::int64_t{kColumns}));
-  constexpr bool kIsLast = (kPart + 1) * kColumns >= kTile.n;
-  if (columns <= 0) return;
+#pragma unroll 1
+  for (int part = 0; part < kParts; ++part) {
+    const std::int64_t col0 = std::int64_t{item.col_tile} * kTile.n + part * kColumns;
+    const int columns = static_cast<int>(min(p.n - col0, std::int64_t{kColumns}));
+    if (columns <= 0) break;
+    T* const d = p.d + item.batch * p.d_batch + row0 * p.d_row + col0 * p.d_col;
 
-  ptx::bar_sync(1 + consumer, kWarpgroup);  // the staging has been read
-  stage<T, kColumns, kPart * kColumns / 2>(sums, staging);
-  ptx::bar_sync(1 + consumer, kWarpgroup);
-  if (p.d_col == 1) {
-    const RowEnds ends = {shared.row_ends(consumer), kPart == 0, kIsLast || p.n - col0 <= kColumns};
-    constexpr int kInFlight = kTile.realigns ? 1 : 2;  // as many as there are registers for
-    store_rows_by_chunks<T, kColumns, kInFlight>(d, p.d_row, staging, rows, columns, ends);
-  } else {
-    // Neighbouring threads have neighbouring rows, which lie next to each other where the problem was exchanged.
-    const int row = threadIdx.x % 64;
-    if (row < rows) {
+    ptx::bar_sync(1 + consumer, kWarpgroup);  // the staging has been read
+    stage_part<T, kColumns>(sums, staging, part);
+    ptx::bar_sync(1 + consumer, kWarpgroup);
+    if (p.d_col == 1) {
+      const RowEnds ends = {shared.row_ends(consumer), part == 0, part == kParts - 1 || p.n - col0 <= kColumns};
+      constexpr int kInFlight = kTile.realigns ? 1 : 2;  // as many as there are registers for
+      store_rows_by_chunks<T, kColumns, kInFlight>(d, p.d_row, staging, rows, columns, ends);
+    } else {
+      // Neighbouring threads have neighbouring rows, which lie next to each other where the problem was exchanged.
+      const int row = threadIdx.x % 64;
+      if (row < rows) {
 #pragma unroll 4
-      for (int col = threadIdx.x / 64 % 2; col < columns; col += 2) {
-        const char* const staged = staging + staged_at(row, col / 8) + col % 8 * 2;
-        pmpp::store(d + row * p.d_row + col * p.d_col, *reinterpret_cast<const T*>(staged));
+        for (int col = threadIdx.x / 64 % 2; col < columns; col += 2) {
+          const char* const staged = staging + staged_at(row, col / 8) + col % 8 * 2;
+          pmpp::store(d + row * p.d_row + col * p.d_col, *reinterpret_cast<const T*>(staged));
+        }
       }
     }
   }
-  if constexpr (!kIsLast) store_parts<T, kTile, kPart + 1>(sums, args, shared, consumer, item);
 }
 
 }  // namespace pmpp::matmul
