@@ -320,13 +320,82 @@ __device__ __forceinline__ void exchange_barrier() {
   cuda::ptx::barrier_cluster_wait();
 }
 
+// This block's share of the rows of a tile: their sums of all pieces of k, each in the shared memory of a block of the
+// cluster, added up in the order of k. Several rows are on their way at once, because another block's shared memory is
+// as far away as the L2 cache.
+template <class T, WgmmaTile kTile>
+__device__ __forceinline__ void add_pieces(float* exchange, const Arguments<T>& p, const WgmmaSchedule& s,
+                                           const WorkItem& item, int warp) {
+  constexpr int kVector = 4, kLanes = kTile.n / kVector, kRowsOfWarp = 32 / kLanes;
+  constexpr int kInFlight = 2, kRowsAtOnce = 4 * wgmma_consumers(kTile) * kRowsOfWarp;
+  static_assert(32 % kLanes == 0 && exchange_pitch(kTile) % kVector == 0);
+  const auto cluster = cooperative_groups::this_cluster();
+  const int lane = threadIdx.x % 32, in_row = lane % kLanes * kVector;
+  const std::int64_t tile_row = std::int64_t{item.row_tile} * kTile.m;
+  const std::int64_t col = std::int64_t{item.col_tile} * kTile.n + in_row;
+  const int rows = static_cast<int>(min(p.m - tile_row, std::int64_t{kTile.m}));
+#pragma unroll 1
+  for (int index = warp * kRowsOfWarp + lane / kLanes; item.split + s.splits * index < rows;
+       index += kInFlight * kRowsAtOnce) {
+    float4 terms[kInFlight][kMaxKCluster];
+#pragma unroll
+    for (int piece = 0; piece < kMaxKCluster; ++piece) {
+      if (piece < s.splits) {
+        const float* const from = cluster.map_shared_rank(exchange, piece) + in_row;
+#pragma unroll
+        for (int f = 0; f < kInFlight; ++f) {
+          const int row = item.split + s.splits * (index + f * kRowsAtOnce);
+          if (row < rows) terms[f][piece] = *reinterpret_cast<const float4*>(from + row * exchange_pitch(kTile));
+        }
+      }
+    }
+#pragma unroll
+    for (int f = 0; f < kInFlight; ++f) {
+      const int row = item.split + s.splits * (index + f * kRowsAtOnce);
+      if (row >= rows) break;
+      float4 sum = terms[f][0];
+#pragma unroll
+      for (int piece = 1; piece < kMaxKCluster; ++piece) {
+        if (piece < s.splits) {
+          const float4& term = terms[f][piece];
+          sum = make_float4(sum.x + term.x, sum.y + term.y, sum.z + term.z, sum.w + term.w);
+        }
+      }
+      const float sums[kVector] = {sum.x, sum.y, sum.z, sum.w};
+      T* const d = p.d_at(item.batch, tile_row + row, col);
+      const bool together =
+          p.d_col == 1 && col + kVector <= p.n && reinterpret_cast<std::uintptr_t>(d) % (2 * sizeof(T)) == 0;
+#pragma unroll
+      for (int i = 0; i < kVector; i += 2) {
+        T pair[2];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          if (col + i + j < p.n) pair[j] = p.finish(item.batch, tile_row + row, col + i + j, sums[i + j]);
+        }
+        if (together) {
+          if constexpr (sizeof(T) == sizeof(float)) {
+            *reinterpret_cast<float2*>(d + i) = make_float2(pair[0], pair[1]);
+          } else {
+            *reinterpret_cast<std::uint32_t*>(d + i) =
+                static_cast<std::uint32_t>(pair[0].bits) | static_cast<std::uint32_t>(pair[1].bits) << 16;
+          }
+        } else {
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            if (col + i + j < p.n) pmpp::store(d + (i + j) * p.d_col, pair[j]);
+          }
+        }
+      }
+    }
+  }
+}
+
 // One tile, of whose k this block does a piece. The grid has a block for every item, so that the loop goes round once;
 // without a loop ptxas moves the zeros of the sums between the wgmma and serialises them (C7515).
 template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
 __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
                                               std::int32_t first, std::int32_t step, std::int32_t items, int consumer) {
-  constexpr int kPitch = exchange_pitch(kTile), kVector = kTile.n / 32;
-  constexpr int kConsumers = wgmma_consumers(kTile), kWarps = 4 * kConsumers;
+  constexpr int kPitch = exchange_pitch(kTile), kConsumers = wgmma_consumers(kTile);
   const WgmmaSchedule& s = args.schedule;
   const Arguments<T>& p = args.problem;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -352,56 +421,7 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
     }
     exchange_barrier();
 
-    const auto cluster = cooperative_groups::this_cluster();
-    const std::int64_t tile_row = std::int64_t{item.row_tile} * kTile.m;
-    const std::int64_t col = std::int64_t{item.col_tile} * kTile.n + lane * kVector;
-    for (int row = item.split + s.splits * (consumer * 4 + warp); row < kTile.m; row += s.splits * kWarps) {
-      if (tile_row + row >= p.m) break;
-      float terms[kMaxKCluster][kVector];
-#pragma unroll
-      for (int piece = 0; piece < kMaxKCluster; ++piece) {
-        if (piece < s.splits) {
-          const float* const from = cluster.map_shared_rank(exchange, piece) + row * kPitch + lane * kVector;
-#pragma unroll
-          for (int i = 0; i < kVector; i += 2) {
-            const float2 pair = *reinterpret_cast<const float2*>(from + i);
-            terms[piece][i] = pair.x;
-            terms[piece][i + 1] = pair.y;
-          }
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) {
-#pragma unroll
-        for (int piece = 1; piece < kMaxKCluster; ++piece) {
-          if (piece < s.splits) terms[0][i] += terms[piece][i];
-        }
-      }
-      T* const d = p.d_at(item.batch, tile_row + row, col);
-      const bool together =
-          p.d_col == 1 && col + kVector <= p.n && reinterpret_cast<std::uintptr_t>(d) % (2 * sizeof(T)) == 0;
-#pragma unroll
-      for (int i = 0; i < kVector; i += 2) {
-        T pair[2];
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          if (col + i + j < p.n) pair[j] = p.finish(item.batch, tile_row + row, col + i + j, terms[0][i + j]);
-        }
-        if (together) {
-          if constexpr (sizeof(T) == sizeof(float)) {
-            *reinterpret_cast<float2*>(d + i) = make_float2(pair[0], pair[1]);
-          } else {
-            *reinterpret_cast<std::uint32_t*>(d + i) =
-                static_cast<std::uint32_t>(pair[0].bits) | static_cast<std::uint32_t>(pair[1].bits) << 16;
-          }
-        } else {
-#pragma unroll
-          for (int j = 0; j < 2; ++j) {
-            if (col + i + j < p.n) pmpp::store(d + (i + j) * p.d_col, pair[j]);
-          }
-        }
-      }
-    }
+    add_pieces<T, kTile>(exchange, p, s, item, consumer * 4 + warp);
   }
 }
 
