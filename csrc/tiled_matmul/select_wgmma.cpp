@@ -19,7 +19,7 @@ constexpr std::int64_t kPackedPitch = 64;                                       
 // What a tile costs: microseconds for a step of 64 of k while every multiprocessor works, and for starting and
 // finishing an output tile. These and the constants below are fitted to the times of all plans for 87 shapes in
 // bfloat16 on an H200 (squares 128..8192, language-model shapes with m = 1..2048, flat, long k, odd): the choice then
-// takes 1.007 times as long as the fastest plan in the geometric mean. Tiles that never were the fastest are gone: 128
+// takes 1.005 times as long as the fastest plan in the geometric mean. Tiles that never were the fastest are gone: 128
 // x 128 in pieces within a cluster, 128 x 192 and 64 x 256 in clusters of two, 128 x 128 and 64 x 128 that realign. The
 // one that realigns is kept to be measured; microseconds of the best plan with it and of the best that copies first:
 // 255 x 255 x 255 11.1 and 9.9, 511 x 513 x 1025 21.3 and 13.9, 1001 x 1001 x 1001 25.6 and 16.1, 4096 x 4096 x 4096
@@ -28,24 +28,24 @@ struct TileCost {
   double step, fixed;
 };
 constexpr TileCost kWgmmaCosts[kWgmmaTileCount] = {
-    {0.591, 2.28}, {0.595, 1.30}, {0.450, 1.36}, {0.329, 1.22}, {0.319, 0.77}, {0.373, 1.82},
-    {0.207, 0.73}, {0.411, 0.44}, {0.260, 0.33}, {0.273, 3.17}, {0.307, 3.61}, {0.314, 3.02},
-    {0.804, 1.19}, {0.230, 1.01}, {0.140, 0.47}, {0.102, 0.55}, {0.821, 0.10}, {0.917, 0.10},
+    {0.593, 1.52}, {0.577, 1.26}, {0.436, 1.29}, {0.321, 1.07}, {0.307, 0.67}, {0.363, 1.81},
+    {0.185, 0.80}, {0.388, 0.52}, {0.287, 0.27}, {0.281, 2.99}, {0.266, 3.79}, {0.273, 3.28},
+    {0.809, 1.18}, {0.222, 0.87}, {0.134, 0.45}, {0.108, 0.48}, {0.816, 0.10}, {0.895, 0.10},
 };
-constexpr double kAloneShare = 0.814;   // of the time of a block, where the other of its multiprocessor is missing
+constexpr double kAloneShare = 0.822;   // of the time of a block, where the other of its multiprocessor is missing
 constexpr double kClusterShare = 0.9;   // of the multiprocessors, that clusters of more than two blocks can fill
-constexpr double kHiddenShare = 0.651;  // of the shorter of computing and moving bytes, how much the longer one hides
-constexpr double kLaunchUs = 6.44;      // of the kernel
-constexpr double kBytesPerUs = 3.75e6;  // operands and result
-constexpr double kSplitLinesPerUs = 44.7e3;      // lines of a tile that lie in two of the cache
-constexpr double kPackLaunchUs = 2.03;           // of the copy of operands
-constexpr double kPackBytesPerUs = 3.53e6;       // read and written by it
-constexpr double kReduceLaunchUs = 2.65;         // of the second pass
-constexpr double kReduceBytesPerUs = 4.88e6;     // of partial sums, written and read; they mostly stay in L2
+constexpr double kHiddenShare = 0.537;  // of the shorter of computing and moving bytes, how much the longer one hides
+constexpr double kLaunchUs = 6.26;      // of the kernel
+constexpr double kBytesPerUs = 4.09e6;  // operands and result
+constexpr double kSplitLinesPerUs = 38.7e3;      // lines of a tile that lie in two of the cache
+constexpr double kPackLaunchUs = 2.15;           // of the copy of operands
+constexpr double kPackBytesPerUs = 3.63e6;       // read and written by it
+constexpr double kReduceLaunchUs = 2.69;         // of the second pass
+constexpr double kReduceBytesPerUs = 4.86e6;     // of partial sums, written and read; they mostly stay in L2
 constexpr double kScatteredBytesPerUs = 3.74e6;  // of a result that TMA cannot write
-// What such a store adds to a tile of 128 x 128 where blocks do not share operands: 4096 x 4097 x 4096 takes 268 us in
-// such tiles and 229 in clusters of two, 189 and 191 with n = 4096.
-constexpr double kScatteredTileUs = 1.29;
+// What such a store adds to a tile of 128 x 128 where blocks do not share operands: 4096 x 4097 x 4096 takes 266 us in
+// such tiles and 221 in clusters of two, 189 and 191 with n = 4096.
+constexpr double kScatteredTileUs = 1.31;
 
 std::int64_t tma_elements(DType dtype) { return kTmaBytes / element_size(dtype); }
 
