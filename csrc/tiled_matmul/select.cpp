@@ -194,8 +194,7 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
     return;
   }
   const bool is_unit = unit == element_size(p.dtype) && steps == 1;
-  plan.pack_a =
-      !(is_unit && fits(plan.tile_m, task_k * unit, p.a.col_stride == 1 ? kUnpackedABytes : kUnpackedColumnBytes));
+  plan.pack_a = !(is_unit && (p.a.col_stride == 1 || fits(plan.tile_m, task_k * unit, kUnpackedColumnBytes)));
   plan.pack_b = !(is_unit && p.b.col_stride == 1 &&
                   (plan.tile_m <= kUnpackedRows || fits(plan.tile_n, task_k * unit, kUnpackedBBytes)));
 
@@ -211,8 +210,7 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
   plan.block_n = plan.splits > 1 ? plan.tile_n
                                  : equal_parts(plan.tile_n, std::max<std::int64_t>(block_n, 8 * tile.cols), tile.cols);
 
-  // Whole registers are stored behind the last panel of a.
-  plan.packed_a_bytes = plan.pack_a ? round_up(plan.block_m * slice + vector_bytes(plan.isa), 64) : 0;
+  plan.packed_a_bytes = plan.pack_a ? round_up(plan.block_m * slice, 64) : 0;
   // Columns that do not fill the tile are packed all the same, except where they are summed in the result itself.
   const std::int64_t packed_cols = plan.pack_b ? plan.block_n : plan.in_place && !is_complex(p.dtype) ? 0 : tile.cols;
   plan.packed_b_bytes = round_up(packed_cols * slice, 64);

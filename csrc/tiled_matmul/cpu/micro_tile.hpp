@@ -35,9 +35,9 @@ constexpr int packed_steps(DType dtype) {
 // accumulators where the instruction set multiplies 32 bits at most. A complex number is two rows of a by two columns
 // of b.
 constexpr MicroTile micro_tile(CpuIsa isa, DType dtype) {
-  const int vectors = dtype == DType::kInt64 && isa == CpuIsa::kAvx2 ? 1 : 2;
+  const int vectors = isa == CpuIsa::kAvx512 ? 3 : dtype == DType::kInt64 && isa == CpuIsa::kAvx2 ? 1 : 2;
   const int parts = is_complex(dtype) ? 2 : 1;
-  return {(isa == CpuIsa::kAvx512 ? 14 : 6) / parts, vectors * vector_bytes(isa) / packed_bytes(dtype) / parts};
+  return {(isa == CpuIsa::kAvx512 ? 9 : 6) / parts, vectors * vector_bytes(isa) / packed_bytes(dtype) / parts};
 }
 
 }  // namespace pmpp::matmul
