@@ -106,7 +106,7 @@ bool wants_exchange(const Problem& p, const MicroTile& tile) {
   if (p.m < tile.cols) return false;
   if (is_real_floating(p.dtype)) {
     // As rows times contiguous columns. Otherwise registers of float32 and float64 may be filled in part.
-    if (p.n <= kDotRows && p.k >= kDotSteps && p.a.col_stride == 1) return true;
+    if (p.n <= kExchangedDotRows && p.k >= kDotSteps && p.a.col_stride == 1) return true;
     if (element_size(p.dtype) == packed_bytes(p.dtype)) return false;
   }
   return 2 * p.n <= tile.cols;
@@ -180,7 +180,11 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
 
   const std::int64_t unit = packed_bytes(p.dtype) * (is_complex(p.dtype) ? 2 : 1);
   const std::int64_t task_k = plan.splits == 1 ? p.k : plan.split_k;
-  plan.tile_k = equal_parts(std::max<std::int64_t>(task_k, 1), kSliceSteps * steps, steps);
+  // A narrower panel of b has room for more steps, and rows of a are better read in long pieces.
+  const std::int64_t registers = vector_bytes(plan.isa) / unit;
+  const std::int64_t panel_cols =
+      std::min<std::int64_t>(tile.cols, round_up(std::max<std::int64_t>(p.n, 1), registers));
+  plan.tile_k = equal_parts(std::max<std::int64_t>(task_k, 1), kSliceSteps * steps * tile.cols / panel_cols, steps);
   const std::int64_t slice = plan.tile_k / steps * unit;
   plan.by_vectors = wants_vectors(p);
   if (plan.by_vectors) {
@@ -194,9 +198,13 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
     return;
   }
   const bool is_unit = unit == element_size(p.dtype) && steps == 1;
-  plan.pack_a = !(is_unit && (p.a.col_stride == 1 || fits(plan.tile_m, task_k * unit, kUnpackedColumnBytes)));
-  plan.pack_b = !(is_unit && p.b.col_stride == 1 &&
-                  (plan.tile_m <= kUnpackedRows || fits(plan.tile_n, task_k * unit, kUnpackedBBytes)));
+  plan.pack_a =
+      !(is_unit && (p.a.col_stride == 1 || fits(std::min(plan.tile_m, p.m), task_k * unit, kUnpackedColumnBytes)));
+  const bool aligned = reinterpret_cast<std::uintptr_t>(p.b.data) % 64 == 0 && p.b.row_stride * unit % 64 == 0;
+  plan.pack_b =
+      !(is_unit && p.b.col_stride == 1 &&
+        (std::min(plan.tile_m, p.m) <= (aligned ? kUnpackedAlignedRows : kUnpackedRows) ||
+         fits(std::min(plan.tile_n, p.n), task_k * unit, aligned ? kUnpackedAlignedBBytes : kUnpackedBBytes)));
 
   // Sums have their place in the result itself if that is of the same type and nothing else is added to them.
   const bool plain = p.c.data == nullptr && p.alpha.re == 1 && p.alpha.im == 0 && p.alpha.integer == 1;

@@ -140,9 +140,9 @@ PMPP_INLINE void pack_one(const Source<T>& s, std::int64_t w, std::int64_t unit,
   store_unit<T>(target, load(s.at(w, k)), paired ? load(s.at(w, k + 1)) : T{});
 }
 
-// Rows of b, or columns of a, that are packed at a time, from end to end: they lie far apart, and each is read faster in
-// order than in pieces of a panel. On a Xeon of the third generation (Ice Lake), float32, 256 x 480 of 1024 columns that the
-// last-level cache holds take 49 us, one row at a time 57, and a panel after the other 72.
+// Rows of b, or columns of a, that are packed at a time, from end to end: they lie far apart, and each is read faster
+// in order than in pieces of a panel. On a Xeon of the third generation (Ice Lake), float32, 256 x 480 of 1024 columns
+// that the last-level cache holds take 49 us, one row at a time 57, and a panel after the other 72.
 inline constexpr int kLinesTogether = 16;
 
 // Panels of kWidth units for each step (or pair of steps) of k, one panel after the other; units beyond the width are
