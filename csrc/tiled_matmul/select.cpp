@@ -180,11 +180,15 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
 
   const std::int64_t unit = packed_bytes(p.dtype) * (is_complex(p.dtype) ? 2 : 1);
   const std::int64_t task_k = plan.splits == 1 ? p.k : plan.split_k;
+  const bool is_unit = unit == element_size(p.dtype) && steps == 1;
+  const bool streams_b = is_unit && p.b.col_stride == 1 && p.m <= kUnpackedRows &&
+                         !fits(task_k * unit, std::min(plan.tile_n, p.n), kStreamedBBytes);
   // A narrower panel of b has room for more steps, and rows of a are better read in long pieces.
   const std::int64_t registers = vector_bytes(plan.isa) / unit;
   const std::int64_t panel_cols =
       std::min<std::int64_t>(tile.cols, round_up(std::max<std::int64_t>(p.n, 1), registers));
-  plan.tile_k = equal_parts(std::max<std::int64_t>(task_k, 1), kSliceSteps * steps * tile.cols / panel_cols, steps);
+  const std::int64_t slice_steps = streams_b ? kStreamedSteps : kSliceSteps * tile.cols / panel_cols;
+  plan.tile_k = equal_parts(std::max<std::int64_t>(task_k, 1), slice_steps * steps, steps);
   const std::int64_t slice = plan.tile_k / steps * unit;
   plan.by_vectors = wants_vectors(p);
   if (plan.by_vectors) {
@@ -197,7 +201,6 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
     plan.workspace_bytes = plan.tasks * plan.partial_bytes;
     return;
   }
-  const bool is_unit = unit == element_size(p.dtype) && steps == 1;
   plan.pack_a =
       !(is_unit && (p.a.col_stride == 1 || fits(std::min(plan.tile_m, p.m), task_k * unit, kUnpackedColumnBytes)));
   const bool aligned = reinterpret_cast<std::uintptr_t>(p.b.data) % 64 == 0 && p.b.row_stride * unit % 64 == 0;
@@ -211,10 +214,11 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
   plan.in_place = plan.splits == 1 && is_unit && p.d.col_stride == 1 && plain;
   const bool keeps_sums = task_k > plan.tile_k && !plan.in_place;
   plan.block_m = plan.pack_a ? equal_parts(plan.tile_m, kPackedABytes / slice, tile.rows) : plan.tile_m;
-  std::int64_t block_n = kPackedBBytes / slice;
+  std::int64_t block_n = plan.pack_b ? kPackedBBytes / slice : plan.tile_n;
   // A complex number has four sums.
   const std::int64_t sum = packed_bytes(p.dtype) * (is_complex(p.dtype) ? 4 : 1);
   if (keeps_sums) block_n = std::min(block_n, kSumBytes / (plan.tile_m * sum));
+  if (streams_b) block_n = std::min(block_n, kStreamedSumBytes / (std::min(plan.tile_m, p.m) * sum));
   plan.block_n = plan.splits > 1 ? plan.tile_n
                                  : equal_parts(plan.tile_n, std::max<std::int64_t>(block_n, 8 * tile.cols), tile.cols);
 

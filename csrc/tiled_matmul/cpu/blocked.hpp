@@ -145,8 +145,8 @@ class Task {
       if (plan_.by_vectors) return run_vectors();
     }
     // Rows of a that are packed as a whole serve all columns. Sums that are not kept in the result have room for
-    // block_n columns alone.
-    if (plan_.sum_bytes == 0) {
+    // block_n columns alone, and where b is not packed, block_n columns of the result stay in the caches.
+    if (plan_.sum_bytes == 0 && plan_.pack_b) {
       for (std::int64_t k = range_.k; k < range_.k_end; k += plan_.tile_k) {
         for (std::int64_t col = range_.col; col < range_.col_end; col += plan_.block_n) multiply_slice(col, k);
       }
