@@ -141,7 +141,8 @@ struct Division {
 // For as many threads as there is work for: the division whose largest task is smallest, and among equals the one that
 // reads least. Columns are divided by what a register holds, `register_cols`: tiles of AVX-512 are three wide, and the
 // parts of 512 columns would be 288 and 224.
-Division divide(const Problem& p, const MicroTile& tile, std::int64_t register_cols, std::int64_t threads) {
+Division divide(const Problem& p, const MicroTile& tile, std::int64_t register_cols, bool packs_a,
+                std::int64_t threads) {
   const std::int64_t rows = ceil_div(p.m, tile.rows), cols = ceil_div(p.n, register_cols);
   Division best;
   double best_cost = 0;
@@ -151,9 +152,10 @@ Division divide(const Problem& p, const MicroTile& tile, std::int64_t register_c
           std::clamp<std::int64_t>(std::min(threads / (row_parts * col_parts), p.k / kStepsPerSplit), 1, threads);
       const double task_rows = static_cast<double>(ceil_div(rows, row_parts) * tile.rows);
       const double task_cols = static_cast<double>(ceil_div(cols, col_parts) * register_cols);
-      // To read an element costs as much as some eight multiply-adds; so does a sum that another thread adds up.
+      // To read an element costs as much as some eight multiply-adds, two where it is not packed; so does a sum that
+      // another thread adds up.
       const double steps = static_cast<double>(ceil_div(p.k, splits));
-      const double cost = task_rows * task_cols * steps + 8 * (task_rows + task_cols) * steps +
+      const double cost = task_rows * task_cols * steps + ((packs_a ? 8 : 2) * task_rows + 8 * task_cols) * steps +
                           (splits > 1 ? 8 * static_cast<double>(splits * p.m * p.n) : 0);
       if (best_cost == 0 || cost < best_cost) best = {row_parts, col_parts, splits}, best_cost = cost;
     }
@@ -173,16 +175,16 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
   threads = std::clamp<std::int64_t>(static_cast<std::int64_t>(work / kWorkPerThread), 1, threads);
   const std::int64_t unit = packed_bytes(p.dtype) * (is_complex(p.dtype) ? 2 : 1);
   const std::int64_t register_cols = vector_bytes(plan.isa) / unit;
-  const Division division = divide(p, tile, register_cols, threads);
+  const std::int64_t steps = packed_steps(p.dtype);
+  const bool is_unit = unit == element_size(p.dtype) && steps == 1;
+  const Division division = divide(p, tile, register_cols, !(is_unit && p.a.col_stride == 1), threads);
   plan.tile_m = ceil_div(std::max<std::int64_t>(p.m, 1), division.row_parts);
   plan.tile_n = round_up(ceil_div(std::max<std::int64_t>(p.n, 1), division.col_parts), register_cols);
-  const std::int64_t steps = packed_steps(p.dtype);
   plan.split_k = round_up(ceil_div(p.k, division.splits), steps);
   plan.splits = p.k == 0 ? 1 : ceil_div(p.k, plan.split_k);
   plan.tasks = p.batch * ceil_div(p.m, plan.tile_m) * ceil_div(p.n, plan.tile_n) * plan.splits;
 
   const std::int64_t task_k = plan.splits == 1 ? p.k : plan.split_k;
-  const bool is_unit = unit == element_size(p.dtype) && steps == 1;
   const std::int64_t task_n = std::min(plan.tile_n, p.n);
   const bool streams_b = is_unit && p.b.col_stride == 1 && p.m <= kUnpackedRows && task_n * unit >= kStreamedRowBytes &&
                          !fits(task_k * unit, task_n, kStreamedBBytes);
