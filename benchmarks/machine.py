@@ -78,6 +78,8 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
 
 
-def results_name(device: torch.device) -> str:
-    """File name of the results: `nvidia-h200.json` or `cpu-amd-epyc.json`."""
-    return ("" if device.type == "cuda" else "cpu-") + slug(device_name(device)) + ".json"
+def results_name(device: torch.device, isa: str | None = None) -> str:
+    """File name of the results: `nvidia-h200.json`, `cpu-amd-epyc.json`, or `cpu-amd-epyc-avx2.json`, held to that."""
+    if device.type == "cuda":
+        return f"{slug(device_name(device))}.json"
+    return f"cpu-{slug(device_name(device))}{'' if isa is None else '-' + isa}.json"

@@ -130,6 +130,8 @@ def facts(results: Results, digest: str | None) -> list[str]:
     head = results.header
     name = head.get("gpu") or f"{head.get('cpu')} ({head.get('simd')})"
     parts = [f"PyTorch {head['torch']}"]
+    if head.get("isa"):
+        parts.insert(0, f"PyTorch, MKL, oneDNN and our kernels held to {head['isa'].upper()}")
     if head.get("gpu"):
         parts.append(f"driver {head['driver']}")
     parts += [head["date"], f"sources `{head['source_digest'][:12]}`"]
@@ -751,10 +753,14 @@ def check_table(path: Path, digest: str | None) -> list[str]:
 
 
 def readme_section(all_results: Sequence[Results], digest: str | None, folder: str) -> str:
-    """What stands between the README's markers."""
+    """What stands between the README's markers; of a CPU held to an instruction set, the goals alone."""
     lines: list[str] = []
     for results in all_results:
         name = results.path.stem
+        every_figure = [f"Every figure: [{name}.md]({folder}/{name}.md)", ""]
+        if results.header.get("isa"):
+            lines += [*facts(results, digest), *cpu_goals(results), *every_figure]
+            continue
         lines += [
             *facts(results, digest),
             f"![Rates and ratios on {name}]({folder}/{name}.svg)",
@@ -767,8 +773,7 @@ def readme_section(all_results: Sequence[Results], digest: str | None, folder: s
             *cpu_goals(results),
             *highlights(with_most_threads(results)),
             *summary(with_most_threads(results), by_group=False),
-            f"Every figure: [{name}.md]({folder}/{name}.md)",
-            "",
+            *every_figure,
             *check_table(results.path.with_name(f"{name}-check.json"), digest),
         ]
     return "\n".join(lines).rstrip()

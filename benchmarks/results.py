@@ -55,7 +55,7 @@ KEY_FIELDS = (
     "algorithm",
 )
 # Figures are comparable only while these stay the same.
-SAME_RUN_FIELDS = ("source_digest", "gpu", "cpu", "driver", "torch", "cuda")
+SAME_RUN_FIELDS = ("source_digest", "gpu", "cpu", "simd", "isa", "driver", "torch", "cuda")
 
 
 def key_of(record: Mapping[str, Any]) -> tuple[Any, ...]:

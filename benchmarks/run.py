@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Runs the case list on one device and writes benchmarks/results/<gpu>.json or cpu-<model>.json.
 
+`--isa avx2` holds everything on a CPU to an instruction set, our kernels and PyTorch's libraries alike, as if the
+processor had no other, and writes cpu-<model>-avx2.json.
+
 Every record is checked against float64 in the same run and saved as soon as it is measured; the same command goes
 on where an interrupted run stopped. How times are taken is in timing.py, what is measured in cases.py.
 
@@ -69,6 +72,16 @@ _CPU_FLOPS = {
 _CPU_FLOPS_OTHER = 4e9
 _CPU_NAIVE_FLOPS = 2e8
 _CPU_BYTES = 1e9
+# What holds PyTorch's own kernels, MKL, oneDNN and ours to an instruction set. Each reads its variable once, when it is
+# first used or loaded.
+ISA_VARIABLES = {
+    "avx2": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "PMPP_CPU_ISA": "avx2",
+    },
+}
 _MAX_ERRORS_IN_A_ROW = 5  # after that the device is taken to be lost
 
 
@@ -318,7 +331,17 @@ def key_record(case: Case, device: torch.device) -> Record:
     }
 
 
-def header(device: torch.device) -> dict[str, Any]:
+def is_held_to(isa: str) -> bool:
+    """Whether PyTorch and our kernels obey the variables of the instruction set; MKL and oneDNN do not say."""
+    x = torch.zeros(16, 16)
+    try:
+        plan = torch.ops.pmpp._tiled_matmul_plan(x, x, algorithm="blocked")
+    except ValueError:  # the machine does not have it
+        return False
+    return isa in plan.split() and torch.backends.cpu.get_cpu_capability() == isa.upper()
+
+
+def header(device: torch.device, isa: str | None = None) -> dict[str, Any]:
     """Facts about this run. `source_digest` is that of the binary that is loaded, which is what gets measured."""
     on_gpu = device.type == "cuda"
     facts: dict[str, Any] = {
@@ -329,11 +352,10 @@ def header(device: torch.device) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         "source_digest": torch_pmpp.build_info.source_digest,
     }
-    return (
-        facts
-        if on_gpu
-        else facts | {"cpu": machine.device_name(device), "simd": torch.backends.cpu.get_cpu_capability()}
-    )
+    if on_gpu:
+        return facts
+    facts |= {"cpu": machine.device_name(device), "simd": torch.backends.cpu.get_cpu_capability()}
+    return facts if isa is None else facts | {"isa": isa}
 
 
 class Progress:
@@ -438,6 +460,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="N[,N]",
         help="on a CPU, measure with each of these numbers of threads, e.g. 1,2 (default: as many as PyTorch takes)",
     )
+    result.add_argument(
+        "--isa",
+        choices=tuple(ISA_VARIABLES),
+        help="on a CPU, hold our kernels and PyTorch's to this instruction set, with a results file of its own",
+    )
     result.add_argument("--output", type=Path, help="results file (default: benchmarks/results/<gpu or cpu>.json)")
     result.add_argument("--fresh", action="store_true", help="measure again what the results file has already")
     result.add_argument(
@@ -527,11 +554,17 @@ def _report(results: Results) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark; returns 0 if every result was right, 1 if not, 2 for wrong arguments, 130 if interrupted."""
     options = parser().parse_args(arguments)
+    if options.isa and any(os.environ.get(name) != value for name, value in ISA_VARIABLES[options.isa].items()):
+        # The libraries are loaded already: start anew.
+        command = [sys.executable, str(Path(__file__).resolve()), *(sys.argv[1:] if arguments is None else arguments)]
+        sys.stdout.flush()
+        os.execve(sys.executable, command, os.environ | ISA_VARIABLES[options.isa])
     no_cuda = no_cuda_reason()
     device = torch.device(options.device or ("cuda" if no_cuda is None else "cpu"))
     if device.type == "cuda":
-        if options.threads:
-            print("bench: --threads is for --device cpu", file=sys.stderr)
+        for_cpu = [name for name in ("threads", "isa") if getattr(options, name)]
+        if for_cpu:
+            print(f"bench: --{for_cpu[0]} is for --device cpu", file=sys.stderr)
             return 2
         if no_cuda is not None:
             print(f"bench: --device cuda was asked for, but {no_cuda}", file=sys.stderr)
@@ -545,9 +578,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(case.name for case in chosen))
         return 0
 
-    facts = header(device)
+    if options.isa and not is_held_to(options.isa):
+        variables = " ".join(f"{name}={value}" for name, value in ISA_VARIABLES[options.isa].items())
+        print(f"bench: this machine does not run {options.isa} alone when started with {variables}", file=sys.stderr)
+        return 2
+    facts = header(device, options.isa)
     try:
-        results, dropped = Results.resume(options.output or RESULTS / machine.results_name(device), facts)
+        results, dropped = Results.resume(options.output or RESULTS / machine.results_name(device, options.isa), facts)
     except ValueError as error:
         print(f"bench: {error}; move it away or give another --output", file=sys.stderr)
         return 2

@@ -106,7 +106,7 @@ bool wants_exchange(const Problem& p, const MicroTile& tile) {
   if (p.m < tile.cols) return false;
   if (is_real_floating(p.dtype)) {
     // As rows times contiguous columns. Otherwise registers of float32 and float64 may be filled in part.
-    if (p.n <= kDotRows && p.k >= kDotSteps && p.a.col_stride == 1) return true;
+    if (p.n <= kExchangedDotRows && p.k >= kDotSteps && p.a.col_stride == 1) return true;
     if (element_size(p.dtype) == packed_bytes(p.dtype)) return false;
   }
   return 2 * p.n <= tile.cols;
@@ -139,9 +139,11 @@ struct Division {
 };
 
 // For as many threads as there is work for: the division whose largest task is smallest, and among equals the one that
-// reads least.
-Division divide(const Problem& p, const MicroTile& tile, std::int64_t threads) {
-  const std::int64_t rows = ceil_div(p.m, tile.rows), cols = ceil_div(p.n, tile.cols);
+// reads least. Columns are divided by what a register holds, `register_cols`: tiles of AVX-512 are three wide, and the
+// parts of 512 columns would be 288 and 224.
+Division divide(const Problem& p, const MicroTile& tile, std::int64_t register_cols, bool packs_a,
+                std::int64_t threads) {
+  const std::int64_t rows = ceil_div(p.m, tile.rows), cols = ceil_div(p.n, register_cols);
   Division best;
   double best_cost = 0;
   for (std::int64_t row_parts = 1; row_parts <= std::min(threads, rows); ++row_parts) {
@@ -149,10 +151,11 @@ Division divide(const Problem& p, const MicroTile& tile, std::int64_t threads) {
       const std::int64_t splits =
           std::clamp<std::int64_t>(std::min(threads / (row_parts * col_parts), p.k / kStepsPerSplit), 1, threads);
       const double task_rows = static_cast<double>(ceil_div(rows, row_parts) * tile.rows);
-      const double task_cols = static_cast<double>(ceil_div(cols, col_parts) * tile.cols);
-      // To read an element costs as much as some eight multiply-adds; so does a sum that another thread adds up.
+      const double task_cols = static_cast<double>(ceil_div(cols, col_parts) * register_cols);
+      // To read an element costs as much as some eight multiply-adds, two where it is not packed; so does a sum that
+      // another thread adds up.
       const double steps = static_cast<double>(ceil_div(p.k, splits));
-      const double cost = task_rows * task_cols * steps + 8 * (task_rows + task_cols) * steps +
+      const double cost = task_rows * task_cols * steps + ((packs_a ? 8 : 2) * task_rows + 8 * task_cols) * steps +
                           (splits > 1 ? 8 * static_cast<double>(splits * p.m * p.n) : 0);
       if (best_cost == 0 || cost < best_cost) best = {row_parts, col_parts, splits}, best_cost = cost;
     }
@@ -170,17 +173,26 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
   const std::int64_t batch = std::max<std::int64_t>(p.batch, 1);
   std::int64_t threads = ceil_div(device.cpu_threads, batch);
   threads = std::clamp<std::int64_t>(static_cast<std::int64_t>(work / kWorkPerThread), 1, threads);
-  const Division division = divide(p, tile, threads);
-  plan.tile_m = round_up(ceil_div(std::max<std::int64_t>(p.m, 1), division.row_parts), tile.rows);
-  plan.tile_n = round_up(ceil_div(std::max<std::int64_t>(p.n, 1), division.col_parts), tile.cols);
+  const std::int64_t unit = packed_bytes(p.dtype) * (is_complex(p.dtype) ? 2 : 1);
+  const std::int64_t register_cols = vector_bytes(plan.isa) / unit;
   const std::int64_t steps = packed_steps(p.dtype);
+  const bool is_unit = unit == element_size(p.dtype) && steps == 1;
+  const Division division = divide(p, tile, register_cols, !(is_unit && p.a.col_stride == 1), threads);
+  plan.tile_m = ceil_div(std::max<std::int64_t>(p.m, 1), division.row_parts);
+  plan.tile_n = round_up(ceil_div(std::max<std::int64_t>(p.n, 1), division.col_parts), register_cols);
   plan.split_k = round_up(ceil_div(p.k, division.splits), steps);
   plan.splits = p.k == 0 ? 1 : ceil_div(p.k, plan.split_k);
   plan.tasks = p.batch * ceil_div(p.m, plan.tile_m) * ceil_div(p.n, plan.tile_n) * plan.splits;
 
-  const std::int64_t unit = packed_bytes(p.dtype) * (is_complex(p.dtype) ? 2 : 1);
   const std::int64_t task_k = plan.splits == 1 ? p.k : plan.split_k;
-  plan.tile_k = equal_parts(std::max<std::int64_t>(task_k, 1), kSliceSteps * steps, steps);
+  const std::int64_t task_n = std::min(plan.tile_n, p.n);
+  const bool streams_b = is_unit && p.b.col_stride == 1 && p.m <= kUnpackedRows && task_n * unit >= kStreamedRowBytes &&
+                         !fits(task_k * unit, task_n, kStreamedBBytes);
+  // A narrower panel of b has room for more steps, and rows of a are better read in long pieces.
+  const std::int64_t panel_cols =
+      std::min<std::int64_t>(tile.cols, round_up(std::max<std::int64_t>(p.n, 1), register_cols));
+  const std::int64_t slice_steps = streams_b ? kStreamedSteps : kSliceSteps * tile.cols / panel_cols;
+  plan.tile_k = equal_parts(std::max<std::int64_t>(task_k, 1), slice_steps * steps, steps);
   const std::int64_t slice = plan.tile_k / steps * unit;
   plan.by_vectors = wants_vectors(p);
   if (plan.by_vectors) {
@@ -193,28 +205,31 @@ void set_blocked(Plan& plan, const Problem& problem, const DeviceFacts& device) 
     plan.workspace_bytes = plan.tasks * plan.partial_bytes;
     return;
   }
-  const bool is_unit = unit == element_size(p.dtype) && steps == 1;
   plan.pack_a =
-      !(is_unit && fits(plan.tile_m, task_k * unit, p.a.col_stride == 1 ? kUnpackedABytes : kUnpackedColumnBytes));
+      !(is_unit && (p.a.col_stride == 1 || fits(std::min(plan.tile_m, p.m), task_k * unit, kUnpackedColumnBytes)));
+  const bool aligned = reinterpret_cast<std::uintptr_t>(p.b.data) % 64 == 0 && p.b.row_stride * unit % 64 == 0;
   plan.pack_b = !(is_unit && p.b.col_stride == 1 &&
-                  (plan.tile_m <= kUnpackedRows || fits(plan.tile_n, task_k * unit, kUnpackedBBytes)));
+                  (std::min(plan.tile_m, p.m) <= (aligned ? kUnpackedAlignedRows : kUnpackedRows) ||
+                   fits(task_n, task_k * unit, aligned ? kUnpackedAlignedBBytes : kUnpackedBBytes)));
 
   // Sums have their place in the result itself if that is of the same type and nothing else is added to them.
   const bool plain = p.c.data == nullptr && p.alpha.re == 1 && p.alpha.im == 0 && p.alpha.integer == 1;
   plan.in_place = plan.splits == 1 && is_unit && p.d.col_stride == 1 && plain;
   const bool keeps_sums = task_k > plan.tile_k && !plan.in_place;
   plan.block_m = plan.pack_a ? equal_parts(plan.tile_m, kPackedABytes / slice, tile.rows) : plan.tile_m;
-  std::int64_t block_n = kPackedBBytes / slice;
+  std::int64_t block_n = plan.pack_b ? kPackedBBytes / slice : round_up(plan.tile_n, tile.cols);
   // A complex number has four sums.
   const std::int64_t sum = packed_bytes(p.dtype) * (is_complex(p.dtype) ? 4 : 1);
   if (keeps_sums) block_n = std::min(block_n, kSumBytes / (plan.tile_m * sum));
+  if (streams_b) block_n = std::min(block_n, kStreamedSumBytes / (std::min(plan.tile_m, p.m) * sum));
   plan.block_n = plan.splits > 1 ? plan.tile_n
                                  : equal_parts(plan.tile_n, std::max<std::int64_t>(block_n, 8 * tile.cols), tile.cols);
 
-  // Whole registers are stored behind the last panel of a.
-  plan.packed_a_bytes = plan.pack_a ? round_up(plan.block_m * slice + vector_bytes(plan.isa), 64) : 0;
+  plan.packed_a_bytes = plan.pack_a ? round_up(plan.block_m * slice, 64) : 0;
   // Columns that do not fill the tile are packed all the same, except where they are summed in the result itself.
-  const std::int64_t packed_cols = plan.pack_b ? plan.block_n : plan.in_place && !is_complex(p.dtype) ? 0 : tile.cols;
+  const std::int64_t packed_cols = plan.pack_b                             ? round_up(plan.block_n, tile.cols)
+                                   : plan.in_place && !is_complex(p.dtype) ? 0
+                                                                           : tile.cols;
   plan.packed_b_bytes = round_up(packed_cols * slice, 64);
   const std::int64_t sums = round_up(plan.tile_m * plan.block_n * sum, 64);
   if (plan.splits > 1) {

@@ -43,14 +43,34 @@ Plan plan_for(const Problem& problem, const Kernel& kernel, int threads) {
   return plan.value_or(Plan{});
 }
 
-// As many bytes as the plan asks for and no more, so that the sanitizers see an access beyond them.
-struct Memory {
+// As many bytes as the plan asks for and no more, so that the sanitizers see an access beyond them. Without them, bytes
+// that follow show whether anything was written there.
+class Memory {
+ public:
   std::unique_ptr<void, decltype(&std::free)> bytes;
 
   explicit Memory(std::int64_t size)
-      : bytes(size > 0 ? std::aligned_alloc(64, static_cast<std::size_t>(round_up(size, 64))) : nullptr, std::free) {
-    if (bytes) std::memset(bytes.get(), Buffer::kPoison, static_cast<std::size_t>(size));
+      : bytes(size > 0 ? std::aligned_alloc(64, static_cast<std::size_t>(round_up(size + kGuard, 64))) : nullptr,
+              std::free),
+        size_(size) {
+    if (bytes) std::memset(bytes.get(), Buffer::kPoison, static_cast<std::size_t>(size + kGuard));
   }
+  ~Memory() {
+    const auto* const all = static_cast<const unsigned char*>(bytes.get());
+    for (std::int64_t i = size_; bytes && i < size_ + kGuard; ++i) {
+      EXPECT_EQ(all[i], static_cast<unsigned char>(Buffer::kPoison)) << i - size_ << " bytes behind " << size_;
+    }
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+ private:
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr std::int64_t kGuard = 0;
+#else
+  static constexpr std::int64_t kGuard = 4096;
+#endif
+  std::int64_t size_;
 };
 
 void run_tasks(const Plan& plan, const Problem& problem, const Memory& partials, std::int64_t begin, std::int64_t end) {
@@ -138,7 +158,7 @@ TEST_P(MatmulCpu, Repeatable) { check_repeatable(execute(), dtype()); }
 // Tiles of every instruction set end at multiples of 4, 6 or 14 rows and of 4 to 32 columns; slices of k at 256, or 512
 // for small integers.
 TEST_P(MatmulCpu, SizesAroundMicroTilesAndSlices) {
-  check_sizes(execute(), dtype(), {6, 8, 14, 28, 32});
+  check_sizes(execute(), dtype(), {6, 8, 9, 28, 32, 49});
   for (const std::int64_t k : {255, 256, 257, 511, 513, 1025}) check(execute(), MatmulCase{dtype(), 17, 33, k});
 }
 
@@ -176,6 +196,16 @@ TEST_P(MatmulCpu, VectorProducts) {
       check(execute(), spec);
     }
   }
+}
+
+// Few rows by so much of b that it comes from memory, with sums in the result and outside of it, and columns that fill
+// neither tile nor register.
+TEST_P(MatmulCpu, FewRowsByALargeMatrix) {
+  if (dtype() != DType::kFloat32 && dtype() != DType::kComplex64) GTEST_SKIP() << "the same code for each type";
+  MatmulCase spec{dtype(), 5, 2101, 1010};
+  check(execute(), spec);
+  spec.a = Layout::kColumnMajor, spec.c = Layout::kRowMajor, spec.beta = matmul::scalar(2);
+  check(execute(2), spec);
 }
 
 // Few outputs and many steps of k: threads sum parts of k, which are added up in a fixed order.

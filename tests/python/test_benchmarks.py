@@ -370,8 +370,8 @@ def test_cpu_timing_interleaves_and_measures():
             break
     assert slow > fast > 0
     assert slow >= 0.004
-    assert len(order) >= 2 * timing.MIN_REPETITIONS
-    assert order == ["a", "b"] * (len(order) // 2)
+    assert len(order) >= 4 * timing.MIN_REPETITIONS
+    assert order == ["a", "a", "b", "b"] * (len(order) // 4)  # each timed call follows one that is not timed
 
 
 @needs_cuda
@@ -464,6 +464,75 @@ def test_run_measures_with_each_number_of_threads(tmp_path, capsys):
     assert small_run(path, "--dtype", "float32", "--op", "padded_transpose", "--threads", "1,2,3") == 0
     assert "2 cases to measure, about 0 min (4 are in" in capsys.readouterr().out
     assert [record["threads"] for record in results.Results.read(path).records] == [2, 2, 1, 1, 3, 3]
+
+
+@pytest.mark.skipif(not torch.cpu._is_avx2_supported(), reason="this machine has no AVX2")
+def test_run_holds_both_sides_to_an_instruction_set(tmp_path):
+    path = tmp_path / "cpu.json"
+    arguments = ["--device", "cpu", "--isa", "avx2", "--output", str(path), "--case-seconds", "0.01", "--no-report"]
+    script = [sys.executable, str(ROOT / "benchmarks" / "run.py"), *arguments]
+    subprocess.run([*script, "--cases", "tiled_matmul/square/128x128x128/float32/*"], check=True)
+    written = results.Results.read(path)
+    assert written.header["isa"] == "avx2"
+    assert written.header["simd"] == "AVX2"
+    assert written.records
+    blocked = [record for record in written.records if record["plan"].startswith("blocked")]
+    assert blocked
+    assert all(" avx2" in record["plan"] for record in blocked)
+    # A run that is not held to it must not go on with these figures.
+    assert results.Results.resume(path, written.header)[1] is None
+    header = {name: value for name, value in written.header.items() if name != "isa"}
+    assert "records dropped: other isa" in results.Results.resume(path, header)[1]
+
+
+def test_run_starts_anew_with_every_variable_of_the_instruction_set(monkeypatch):
+    class Replaced(Exception):
+        pass
+
+    def replace(program, command, environment):
+        assert [program, pathlib.Path(command[1]).name, *command[2:]] == [sys.executable, "run.py", *arguments]
+        assert environment.items() >= run.ISA_VARIABLES["avx2"].items()
+        assert environment["PATH"] == run.os.environ["PATH"]
+        raise Replaced
+
+    arguments = ["--device", "cpu", "--isa", "avx2", "--list"]
+    for name in run.ISA_VARIABLES["avx2"]:
+        monkeypatch.setenv(name, "avx512")
+    monkeypatch.setattr(run.os, "execve", replace)
+    with pytest.raises(Replaced):
+        run.main(arguments)
+    # One variable that is not as it should be is enough.
+    for name, value in list(run.ISA_VARIABLES["avx2"].items())[1:]:
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Replaced):
+        run.main(arguments)
+    for name, value in run.ISA_VARIABLES["avx2"].items():
+        monkeypatch.setenv(name, value)
+    assert run.main(arguments) == 0
+
+
+def test_run_refuses_what_the_libraries_do_not_obey(tmp_path, capsys, monkeypatch):
+    for name, value in run.ISA_VARIABLES["avx2"].items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    path = tmp_path / "cpu.json"
+    assert small_run(path, "--isa", "avx2") == 2
+    assert "does not run avx2 alone when started with ATEN_CPU_CAPABILITY=avx2 MKL_" in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_figures_held_to_an_instruction_set_have_a_file_and_goals_of_their_own(tmp_path):
+    cpu = torch.device("cpu")
+    assert machine.results_name(cpu, "avx2") == machine.results_name(cpu).replace(".json", "-avx2.json")
+    record = make_record(device="cpu", threads=1, m=1024, n=1024, k=1024, ratio=1.25)
+    header = HEADER | {"gpu": None, "cpu": "some", "simd": "AVX2", "isa": "avx2"}
+    held = results.Results(tmp_path / "cpu-some-avx2.json", header, [record])
+    readme = report.readme_section([held], None, "folder")
+    for text in (readme, report.document(held, None)):
+        assert "**some (AVX2)** (1 thread(s), PyTorch, MKL, oneDNN and our kernels held to AVX2, PyTorch 2." in text
+        assert "| float32, sides from 511 to 2048 | times PyTorch's speed | met |" in text
+    assert "[cpu-some-avx2.md](folder/cpu-some-avx2.md)" in readme
+    assert "Some shapes of the list" not in readme
 
 
 @pytest.mark.parametrize("text", ["0", "1,", "two", "-1", "1.5", ""])

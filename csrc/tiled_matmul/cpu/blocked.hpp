@@ -1,7 +1,9 @@
 // blocked on the CPU: the blocking of GotoBLAS. A task owns a block of the result (and, where k is split, a range of
-// k). For each slice of k it packs a panel of b that the last-level cache holds, and for each few rows a panel of a
-// that the second-level cache holds; the micro-kernel walks both. Operands that small caches hold anyway, and that the
-// micro-kernel can read, are not packed. Included once for each instruction set.
+// k). For each slice of k it packs a panel of b that the second-level cache holds; a few rows of a, which the
+// first-level cache holds, meet all of that panel before the next rows, so that tiles of the result that follow each
+// other lie beside each other. On a Xeon of the third generation (Ice Lake) that order is 8 % faster at 1024 x 1024 x
+// 1024 than tiles below each other, whose rows all lie in other pages. Operands that small caches hold anyway, and rows
+// of a, are not packed where the micro-kernel can read them. Included once for each instruction set.
 #pragma once
 
 #include "csrc/tiled_matmul/cpu/micro_kernel.hpp"
@@ -26,7 +28,7 @@ inline constexpr int kParts = kIsComplex<T> ? 2 : 1;
 template <class T>
 inline constexpr int kTileCols = SumsOf<T>::kVectors* kVectorBytes / kUnitBytes<T>;
 template <class T>
-inline constexpr int kTileRows = (kVectorBytes == 64 ? 14 : 6) / kParts<T>;
+inline constexpr int kTileRows = (kVectorBytes == 64 ? 9 : 6) / kParts<T>;
 
 // ---- from sums to elements of the result ---------------------------------------------------------------------------
 
@@ -144,36 +146,53 @@ class Task {
     if constexpr (kHasVectorProducts<T>) {
       if (plan_.by_vectors) return run_vectors();
     }
-    for (std::int64_t col = range_.col; col < range_.col_end; col += plan_.block_n) {
-      const std::int64_t col_end = smaller(col + plan_.block_n, range_.col_end);
+    // Rows of a that are packed as a whole serve all columns. Sums that are not kept in the result have room for
+    // block_n columns alone, and where b is not packed, block_n columns of the result stay in the caches.
+    if (plan_.sum_bytes == 0 && plan_.pack_b) {
       for (std::int64_t k = range_.k; k < range_.k_end; k += plan_.tile_k) {
-        depth_ = smaller(plan_.tile_k, range_.k_end - k);
-        first_ = k == range_.k;
-        last_ = k + depth_ == range_.k_end;
-        pack_b(col, col_end, k);
-        for (std::int64_t row = range_.row; row < range_.row_end; row += plan_.block_m) {
-          const std::int64_t row_end = smaller(row + plan_.block_m, range_.row_end);
-          // Tiles of equal height: a few rows left over would wait for each other's sums.
-          const std::int64_t tiles = (row_end - row + kTileRows<T> - 1) / kTileRows<T>;
-          tile_rows_ = static_cast<int>((row_end - row + tiles - 1) / tiles);
-          pack_a(row, row_end, k);
-          for (std::int64_t j = col; j < col_end; j += kTileCols<T>) {
-            const int cols = static_cast<int>(smaller(kTileCols<T>, col_end - j));
-            set_b(j, j - col, cols, k);
-            panels_.a = a_;
-            for (std::int64_t i = row; i < row_end; i += tile_rows_, panels_.a += a_tile_) {
-              tile(i, j, j - col, static_cast<int>(smaller(tile_rows_, row_end - i)), cols);
-            }
-          }
-        }
+        for (std::int64_t col = range_.col; col < range_.col_end; col += plan_.block_n) multiply_slice(col, k);
+      }
+    } else {
+      for (std::int64_t col = range_.col; col < range_.col_end; col += plan_.block_n) {
+        for (std::int64_t k = range_.k; k < range_.k_end; k += plan_.tile_k) multiply_slice(col, k);
       }
     }
   }
 
  private:
   static constexpr int kPart = kParts<T>;
+  static constexpr int kWidth = kVectorBytes / sizeof(Number);
   // Sums in the result itself may be of a part of a register, which is read and written with a mask.
   static constexpr bool kMasks = !kIsComplex<T> && sizeof(T) == sizeof(Number);
+
+  // All rows times block_n columns from `col`, tile_k steps from `k`.
+  PMPP_INLINE void multiply_slice(std::int64_t col, std::int64_t k) {
+    const std::int64_t col_end = smaller(col + plan_.block_n, range_.col_end);
+    depth_ = smaller(plan_.tile_k, range_.k_end - k);
+    first_ = k == range_.k;
+    last_ = k + depth_ == range_.k_end;
+    pack_b(col, col_end, k);
+    for (std::int64_t row = range_.row; row < range_.row_end; row += plan_.block_m) {
+      const std::int64_t row_end = smaller(row + plan_.block_m, range_.row_end);
+      if (row != packed_row_ || k != packed_k_) {
+        // Tiles of equal height: a few rows left over would wait for each other's sums.
+        const std::int64_t tiles = (row_end - row + kTileRows<T> - 1) / kTileRows<T>;
+        tile_rows_ = static_cast<int>((row_end - row + tiles - 1) / tiles);
+        pack_a(row, row_end, k);
+        packed_row_ = row, packed_k_ = k;
+      }
+      panels_.a = a_;
+      for (std::int64_t i = row; i < row_end; i += tile_rows_, panels_.a += a_tile_) {
+        const int rows = static_cast<int>(smaller(tile_rows_, row_end - i));
+        // Along the rows of the result, which lie together.
+        for (std::int64_t j = col; j < col_end; j += kTileCols<T>) {
+          const int cols = static_cast<int>(smaller(kTileCols<T>, col_end - j));
+          set_b(j, j - col, cols, k);
+          tile(i, j, j - col, rows, cols);
+        }
+      }
+    }
+  }
 
   // A group of columns of b at a time, whose sums the first-level cache holds.
   void run_vectors() {
@@ -253,20 +272,19 @@ class Task {
     }
   }
 
-  PMPP_INLINE void multiply(int rows, Number* target, std::int64_t pitch, bool accumulate) {
-    using Whole = WholeRegisters<typename Sums::Register>;
-    micro_kernel_rows<Sums, kIsComplex<T>, kTileRows<T> * kPart, Sums::kVectors>(rows * kPart, panels_, target, pitch,
-                                                                                 accumulate, Whole());
+  // Whole registers, as many as the columns need: what is behind the last column is padding of the packed b, and room
+  // of the target's.
+  PMPP_INLINE void multiply(int rows, int cols, Number* target, std::int64_t pitch, bool accumulate) {
+    micro_kernel_sized<Sums, kIsComplex<T>, kTileRows<T> * kPart, Sums::kVectors>(
+        rows * kPart, (cols * kPart + kWidth - 1) / kWidth, panels_, target, pitch, accumulate,
+        WholeRegister<typename Sums::Register>());
   }
 
-  // Columns of the result that do not fill the tile's registers: one register after the other, the last in part.
+  // Columns of the result that do not fill the tile's registers.
   PMPP_INLINE void multiply_part(int rows, int cols, Number* target, std::int64_t pitch, bool accumulate) {
-    constexpr int kWidth = kVectorBytes / sizeof(Number);
-    Panels<Sums, false> panels = panels_;
-    for (int j = 0; j < cols; j += kWidth, panels.b += kWidth) {
-      const Part<Number> part(cols - j < kWidth ? cols - j : kWidth);
-      micro_kernel_rows<Sums, false, kTileRows<T>, 1>(rows, panels, target + j, pitch, accumulate, part);
-    }
+    const int whole = (cols - 1) / kWidth;
+    micro_kernel_sized<Sums, false, kTileRows<T>, Sums::kVectors>(rows, whole + 1, panels_, target, pitch, accumulate,
+                                                                  Part<Number>(cols - whole * kWidth));
   }
 
   PMPP_INLINE void tile(std::int64_t row, std::int64_t col, std::int64_t offset, int rows, int cols) {
@@ -275,7 +293,7 @@ class Task {
       if (plan_.in_place) {
         auto* const target = reinterpret_cast<Number*>(d);
         if (cols < kTileCols<T>) return multiply_part(rows, cols, target, p_.d_row, !first_);
-        return multiply(rows, target, p_.d_row, !first_);
+        return multiply(rows, cols, target, p_.d_row, !first_);
       }
     }
     constexpr std::int64_t kPitch = kTileCols<T> * kPart;
@@ -287,18 +305,18 @@ class Task {
           __builtin_prefetch(d + i * p_.d_row, 1);
           __builtin_prefetch(d + i * p_.d_row + cols - 1, 1);
         }
-        multiply(rows, small, kPitch, false);
+        multiply(rows, cols, small, kPitch, false);
         for (int i = 0; i < rows; ++i) join_row(small + 2 * i * kPitch, kPitch, d + i * p_.d_row, cols, !first_);
         return;
       }
     }
     if (first_ && last_ && !split_) {
-      multiply(rows, small, kPitch, false);
+      multiply(rows, cols, small, kPitch, false);
       return finish_tile(p_, range_.batch, row, col, rows, cols, small, kPitch);
     }
     const std::int64_t pitch = plan_.block_n * kPart;
     Number* const sums = sums_ + (row - range_.row) * kPart * pitch + offset * kPart;
-    multiply(rows, sums, pitch, !first_);
+    multiply(rows, cols, sums, pitch, !first_);
     if (last_ && !split_) finish_tile(p_, range_.batch, row, col, rows, cols, sums, pitch);
   }
 
@@ -308,7 +326,7 @@ class Task {
   Number *packed_a_, *packed_b_, *sums_;
   const Number* a_ = nullptr;
   Panels<Sums, kIsComplex<T>> panels_ = {};
-  std::int64_t depth_ = 0, a_tile_ = 0;
+  std::int64_t depth_ = 0, a_tile_ = 0, packed_row_ = -1, packed_k_ = -1;
   int tile_rows_ = kTileRows<T>;
   bool first_ = true, last_ = true, split_;
 };
