@@ -25,7 +25,7 @@ constexpr std::int64_t kPlaneBytes = 2;
 struct TileCost {
   double step, fixed;
 };
-constexpr TileCost kTileCosts[kEmulatedTileCount] = {{2.362, 3.22}, {2.34, 4.65}, {1.457, 1.39}};
+constexpr TileCost kTileCosts[kEmulatedTileCount] = {{2.362, 3.22}, {2.34, 4.65}, {1.457, 1.39}, {9, 9}, {9, 9}};
 // Of the step, where hi hi goes to the sums after one, two or four steps of the tensor core.
 constexpr double chain_cost(int chain) { return chain == 1 ? 1.414 : chain == 2 ? 1.093 : 1.0; }
 constexpr double kLaunchUs = 11.4;            // of the split and the kernel
@@ -78,7 +78,7 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   const std::int64_t k_blocks = ceil_div(p.k, tile_k);
   const std::int64_t split_blocks = ceil_div(k_blocks, splits);
   splits = ceil_div(k_blocks, split_blocks);
-  const std::int64_t row_tiles = round_up(ceil_div(p.m, kEmulatedM), tile.cluster);
+  const std::int64_t row_tiles = round_up(ceil_div(p.m, tile.m), tile.cluster);
   // Bounded factor by factor, so that no product overflows.
   std::int64_t items = row_tiles;
   for (const std::int64_t factor : {ceil_div(p.n, tile_n), p.batch, splits}) {
@@ -89,7 +89,7 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   plan.algorithm = Algorithm::kEmulated;
   plan.is_cuda = true;
   plan.config = config;
-  plan.tile_m = kEmulatedM;
+  plan.tile_m = tile.m;
   plan.tile_n = tile_n;
   plan.tile_k = tile_k;
   plan.stages = tile.slots;
@@ -170,7 +170,7 @@ double emulated_cost(const Problem& problem, const DeviceFacts& device, const Pl
   const Problem p = row_major_problem(problem);
   const TileCost& tile_cost = kTileCosts[plan.config];
   const std::int64_t items =
-      round_up(ceil_div(p.m, kEmulatedM), plan.cluster) * ceil_div(p.n, plan.tile_n) * p.batch * plan.splits;
+      round_up(ceil_div(p.m, plan.tile_m), plan.cluster) * ceil_div(p.n, plan.tile_n) * p.batch * plan.splits;
   const auto waves = static_cast<double>(ceil_div(items, std::max(device.sm_count, 1)));
   const double steps = static_cast<double>(plan.split_k / plan.tile_k);
   double total = kLaunchUs + waves * (steps * tile_cost.step * chain_cost(emulated_chain(p.k)) + tile_cost.fixed);
@@ -201,7 +201,7 @@ std::optional<Plan> emulated_plan(const Problem& problem, const DeviceFacts& dev
   for (int config = 0; config < kEmulatedTileCount; ++config) {
     const EmulatedTile& tile = kEmulatedTiles[config];
     // Pieces of k only where the tiles leave half of the GPU idle, and each piece has work for the slots.
-    const std::int64_t tiles = std::min<std::int64_t>(ceil_div(p.m, kEmulatedM), device.sm_count) *
+    const std::int64_t tiles = std::min<std::int64_t>(ceil_div(p.m, tile.m), device.sm_count) *
                                std::min<std::int64_t>(ceil_div(p.n * parts, tile.n), device.sm_count) *
                                std::min<std::int64_t>(p.batch, device.sm_count);
     const std::int64_t most =
