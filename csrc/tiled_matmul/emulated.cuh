@@ -74,13 +74,13 @@ struct EmulatedShared {
   __device__ char* b(int slot) const { return a(slot) + kBytesA; }
   __device__ std::uint64_t* full(int slot) const { return reinterpret_cast<std::uint64_t*>(a(kTile.slots)) + slot; }
   __device__ std::uint64_t* empty(int slot) const { return full(kTile.slots) + slot; }
-  // Of a warp of the multiplying ones, 0 to 7: what it works on.
-  __device__ volatile std::int32_t* index(int warp) const {
-    return reinterpret_cast<volatile std::int32_t*>(empty(kTile.slots)) + warp;
+  // Where a multiplying thread keeps the number of its item.
+  __device__ volatile std::int32_t* item() const {
+    return reinterpret_cast<volatile std::int32_t*>(empty(kTile.slots)) + (threadIdx.x - kWarpgroup);
   }
   // What a warpgroup, 0 or 1, gives to the other: half of its sums.
   __device__ float* exchange(int consumer) const {
-    return reinterpret_cast<float*>(empty(kTile.slots) + 4) + consumer * (emulated_exchange_bytes(kTile) / 8);
+    return reinterpret_cast<float*>(empty(kTile.slots) + kWarpgroup) + consumer * (emulated_exchange_bytes(kTile) / 8);
   }
 };
 
@@ -236,7 +236,7 @@ class PlaneMultiplier {
 
   // Once, in the first step of warpgroup 0.
   __device__ __forceinline__ void let_other_begin(int block) {
-    if (!shares_k(kTile) && consumer_ == 0 && block == 0 && *shared_.index(threadIdx.x / 32 - 4) == blockIdx.x) {
+    if (!shares_k(kTile) && consumer_ == 0 && block == 0 && *shared_.item() == blockIdx.x) {
       ptx::bar_arrive(kStartBarrier, 2 * kWarpgroup);
     }
   }
@@ -358,7 +358,7 @@ __device__ __forceinline__ void consume_planes(const EmulatedArguments<T>& args,
   float sums[kCount], lost[kCount], terms[kCount];
   for (std::int32_t index = first; index < args.items; index += step) {
     // The sums leave no register for it.
-    *shared.index(threadIdx.x / 32 - 4) = index;
+    *shared.item() = index;
     const int begin = work_item<false>(s, index).split * s.split_blocks;
     const int blocks = __reduce_max_sync(~0u, min(s.split_blocks, s.k_blocks - begin));
     if (args.chain == 4) {
@@ -370,7 +370,7 @@ __device__ __forceinline__ void consume_planes(const EmulatedArguments<T>& args,
     }
     int thread = static_cast<int>(threadIdx.x);
     asm volatile("" : "+r"(thread));
-    index = *shared.index(thread / 32 - 4);
+    index = *shared.item();
     const int lane = thread % 32, warp = thread / 32 % 4;
     const WorkItem item = work_item<false>(s, index);
 #pragma unroll

@@ -86,8 +86,8 @@ constexpr bool shares_k(const EmulatedTile& tile) { return tile.m == 64; }
 constexpr int emulated_slot_bytes(const EmulatedTile& tile) { return (tile.m + tile.n) * kWgmmaK * 2; }
 constexpr int emulated_exchange_bytes(const EmulatedTile& tile) { return shares_k(tile) ? tile.m * tile.n * 4 : 0; }
 constexpr int emulated_shared_bytes(const EmulatedTile& tile) {
-  // With two barriers a slot, and an index for each warp that multiplies.
-  return tile.slots * (emulated_slot_bytes(tile) + 2 * 8) + 8 * 4 + emulated_exchange_bytes(tile);
+  // With two barriers a slot, and a number for each thread that multiplies.
+  return tile.slots * (emulated_slot_bytes(tile) + 2 * 8) + 2 * 128 * 4 + emulated_exchange_bytes(tile);
 }
 
 static_assert([] {
