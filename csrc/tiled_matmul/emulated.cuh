@@ -17,8 +17,8 @@
 // rounds toward zero, end in the size of the result, and the error does not grow with k.
 //
 // Keeping the tensor cores busy: while one set of accumulators is worked on, products into the other are under way.
-// Only at the end of a step are both at rest; the other warpgroup multiplies meanwhile, as it begins half a step
-// later. (With turns that each had to wait for, an epilogue stopped both: 2048^3 took 3 % longer.)
+// Only at the end of a step are both at rest; the other warpgroup multiplies meanwhile, as it begins half a step later,
+// or works on other steps. (With turns that each had to wait for, an epilogue stopped both: 2048^3 took 3 % longer.)
 //
 // Barriers, for each slot: `full`, one arrival by the loading thread, which expects the bytes of both tiles; waited on
 // by the warpgroups that multiply from it. `empty`, one arrival by each of those in each block of the cluster, when the
