@@ -236,7 +236,7 @@ class PlaneMultiplier {
 
   // Once, in the first step of warpgroup 0.
   __device__ __forceinline__ void let_other_begin(int block) {
-    if (!shares_k(kTile) && consumer_ == 0 && block == 0 && *shared_.item() == blockIdx.x) {
+    if (!shares_k(kTile) && consumer_ == 0 && block == 0 && *shared_.item() == static_cast<std::int32_t>(blockIdx.x)) {
       ptx::bar_arrive(kStartBarrier, 2 * kWarpgroup);
     }
   }
