@@ -18,7 +18,7 @@
 //
 // Keeping the tensor cores busy: while one set of accumulators is worked on, products into the other are under way.
 // Only at the end of a step are both at rest; the other warpgroup multiplies meanwhile, as it begins half a step later,
-// or works on other steps. (With turns that each had to wait for, an epilogue stopped both: 2048^3 took 3 % longer.)
+// or works on other steps. (2048^3 took 3 % longer where both began together, and where they waited for turns.)
 //
 // Barriers, for each slot: `full`, one arrival by the loading thread, which expects the bytes of both tiles; waited on
 // by the warpgroups that multiply from it. `empty`, one arrival by each of those in each block of the cluster, when the

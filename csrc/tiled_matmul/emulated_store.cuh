@@ -15,10 +15,10 @@ namespace pmpp::matmul {
 
 // ---- whole words --------------------------------------------------------------------------------------------------
 
-// Most results: two floats at a time, without a look at each. Apart from the other cases, because a short kernel
-// executes the end of a tile but once or twice and waits for its code: between branches that are not taken it took
-// 1024^3 3 us longer. `to` is where sums[0] goes, rows are row_words apart, and `rows` and `left`, in words, are what
-// is left of the matrix from there on.
+// Most results: two floats at a time, without a look at each. Apart from the other cases, so that the code that is
+// executed lies together: a short kernel passes the end of a tile but once or twice and may have to wait for it. `to`
+// is where sums[0] goes, rows are row_words apart, and `rows` and `left`, in words, are what is left of the matrix from
+// there on.
 template <int kCount>
 __device__ __forceinline__ void store_words(const float (&sums)[kCount], float2* to, std::int64_t row_words,
                                             std::int64_t rows, std::int64_t left) {
