@@ -23,7 +23,7 @@
 // Barriers, for each slot: `full`, one arrival by the loading thread, which expects the bytes of both tiles; waited on
 // by the warpgroups that multiply from it. `empty`, one arrival by each of those in each block of the cluster, when the
 // last wgmma that reads the slot has finished: lo in the middle of a step, mid and hi at its end. Named barriers:
-// kStartBarrier, warpgroup 2 waits there once for warpgroup 1 to have begun; kExchangeBarrier, both have written, or
+// kBeginBarrier, warpgroup 2 waits there once for warpgroup 1 to have begun; kHalvesBarrier, both have written, or
 // read, each other's half of the sums.
 //
 // Epilogue: sums go to d from the registers, in pieces of 32 bytes a row; what is NaN or infinite is computed anew from
@@ -44,8 +44,8 @@
 
 namespace pmpp::matmul {
 
-inline constexpr int kStartBarrier = 1;
-inline constexpr int kExchangeBarrier = 2;
+inline constexpr int kBeginBarrier = 1;
+inline constexpr int kHalvesBarrier = 2;
 
 // Registers a thread; with 24 the loading warpgroup spills.
 inline constexpr int kEmulatedProducerRegisters = 40;
@@ -154,7 +154,7 @@ class PlaneMultiplier {
  public:
   __device__ __forceinline__ PlaneMultiplier(const EmulatedShared<kTile>& shared, int consumer)
       : shared_(shared), consumer_(consumer) {
-    if (!shares_k(kTile) && consumer_ == 1) ptx::bar_sync(kStartBarrier, 2 * kWarpgroup);
+    if (!shares_k(kTile) && consumer_ == 1) ptx::bar_sync(kBeginBarrier, 2 * kWarpgroup);
   }
 
   // sums + lost is the product of `blocks` steps of k, of which kChain steps of 16 at a time go to the sums.
@@ -237,7 +237,7 @@ class PlaneMultiplier {
   // Once, in the first step of warpgroup 0.
   __device__ __forceinline__ void let_other_begin(int block) {
     if (!shares_k(kTile) && consumer_ == 0 && block == 0 && *shared_.item() == static_cast<std::int32_t>(blockIdx.x)) {
-      ptx::bar_arrive(kStartBarrier, 2 * kWarpgroup);
+      ptx::bar_arrive(kBeginBarrier, 2 * kWarpgroup);
     }
   }
 
@@ -327,12 +327,12 @@ __device__ __forceinline__ void exchange_halves(float (&half)[kTile.n / 4], cons
   for (int i = 0; i < kHalf; ++i) {
     shared.exchange(consumer)[i * kWarpgroup + thread] = consumer == 0 ? sums[kHalf + i] : sums[i];
   }
-  ptx::bar_sync(kExchangeBarrier, 2 * kWarpgroup);
+  ptx::bar_sync(kHalvesBarrier, 2 * kWarpgroup);
 #pragma unroll
   for (int i = 0; i < kHalf; ++i) {
     half[i] = (consumer == 0 ? sums[i] : sums[kHalf + i]) + shared.exchange(consumer ^ 1)[i * kWarpgroup + thread];
   }
-  ptx::bar_sync(kExchangeBarrier, 2 * kWarpgroup);
+  ptx::bar_sync(kHalvesBarrier, 2 * kWarpgroup);
 }
 
 template <int kCount, class T>
