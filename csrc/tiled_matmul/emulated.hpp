@@ -64,26 +64,30 @@ PMPP_HOST_DEVICE bool is_subnormal(float x) {
 // at that k: chains are no longer than they may be.
 PMPP_HOST_DEVICE constexpr int emulated_chain(std::int64_t k) { return k < 512 ? 1 : k < 8192 ? 2 : 4; }
 
-// An output tile of 128 x n. A slot holds one plane of both operands for 64 of k; `cluster` blocks, one below the
-// other, share each tile of b. The multiplying warpgroups take turns where it says so (emulated.cuh).
+// An output tile of m x n. A slot holds one plane of both operands for 64 of k; `cluster` blocks, one below the
+// other, share each tile of b.
 struct EmulatedTile {
-  int n, slots, cluster;
-  bool takes_turns;
+  int m, n, slots, cluster;
 };
 
-inline constexpr int kEmulatedM = 128;
 inline constexpr EmulatedTile kEmulatedTiles[] = {
-    {128, 7, 2, false},  // 0
-    {128, 7, 1, true},   // 1
-    {64, 9, 1, true},    // 2
+    {128, 128, 7, 2},  // 0
+    {64, 128, 8, 1},   // 1
+    {128, 64, 9, 1},   // 2
 };
 inline constexpr int kEmulatedTileCount = sizeof(kEmulatedTiles) / sizeof(kEmulatedTiles[0]);
 
 inline constexpr int kEmulatedThreads = 3 * 128;  // one warpgroup loads, two multiply
 
-constexpr int emulated_slot_bytes(const EmulatedTile& tile) { return (kEmulatedM + tile.n) * kWgmmaK * 2; }
+// Two warpgroups multiply, 64 rows each. Where a tile has only 64 each takes every other step of k, and they add up
+// what they have.
+constexpr bool shares_k(const EmulatedTile& tile) { return tile.m == 64; }
+
+constexpr int emulated_slot_bytes(const EmulatedTile& tile) { return (tile.m + tile.n) * kWgmmaK * 2; }
+constexpr int emulated_exchange_bytes(const EmulatedTile& tile) { return shares_k(tile) ? tile.m * tile.n * 4 : 0; }
 constexpr int emulated_shared_bytes(const EmulatedTile& tile) {
-  return tile.slots * (emulated_slot_bytes(tile) + 2 * 8);  // and two barriers
+  // With two barriers a slot, and a number for each thread that multiplies.
+  return tile.slots * (emulated_slot_bytes(tile) + 2 * 8) + 2 * 128 * 4 + emulated_exchange_bytes(tile);
 }
 
 static_assert([] {

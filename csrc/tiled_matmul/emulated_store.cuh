@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "csrc/tiled_matmul/emulated.hpp"
 #include "csrc/tiled_matmul/exact_dot.cuh"
@@ -11,6 +12,27 @@
 #include "csrc/tiled_matmul/wgmma.cuh"
 
 namespace pmpp::matmul {
+
+// ---- whole words --------------------------------------------------------------------------------------------------
+
+// Most results: two floats at a time, without a look at each. Apart from the other cases, so that the code that is
+// executed lies together: a short kernel passes the end of a tile but once or twice and may have to wait for it. `to`
+// is where sums[0] goes, rows are row_words apart, and `rows` and `left`, in words, are what is left of the matrix from
+// there on.
+template <int kCount>
+__device__ __forceinline__ void store_words(const float (&sums)[kCount], float2* to, std::int64_t row_words,
+                                            std::int64_t rows, std::int64_t left) {
+  const int width = static_cast<int>(left < kCount ? left : kCount);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (half * 8 >= rows) return;
+#pragma unroll
+    for (int i = 0; i < kCount / 4; ++i) {
+      if (i * 4 < width) to[i * 4] = make_float2(sums[i * 4 + half * 2], sums[i * 4 + half * 2 + 1]);
+    }
+    to += 8 * row_words;
+  }
+}
 
 // ---- complex numbers ----------------------------------------------------------------------------------------------
 
@@ -69,6 +91,10 @@ __device__ __forceinline__ void store_pairs(const float (&sums)[kCount], const A
                                             const FragmentOrigin& at, std::uint64_t skipped) {
   const std::int64_t col = at.col / 2;
   const bool aligned = is_aligned_pair(to);
+  if (aligned && col_stride == 1 && skipped == 0) {
+    store_words(sums, reinterpret_cast<float2*>(to + at.row * row_stride + col), row_stride, p.m - at.row, p.n - col);
+    return;
+  }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (at.row + half * 8 >= p.m) continue;
@@ -101,6 +127,15 @@ __device__ __forceinline__ void store_partial(const float (&sums)[kCount], const
 
 // ---- what is not finite -------------------------------------------------------------------------------------------
 
+// Whether a sum may be NaN or infinite, also one beyond the edge of the matrix.
+template <int kCount>
+__device__ __forceinline__ bool any_not_finite(const float (&sums)[kCount]) {
+  float zeros[4] = {};
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) zeros[i % 4] = fmaf(sums[i], 0.0f, zeros[i % 4]);
+  return zeros[0] + zeros[1] + (zeros[2] + zeros[3]) != 0;  // NaN then
+}
+
 // Bit i: sums[i], or the complex number that begins there, belongs to an element of d and is NaN or infinite.
 template <class T, int kCount>
 __device__ __forceinline__ std::uint64_t not_finite(const float (&sums)[kCount], const Arguments<T>& p,
@@ -132,6 +167,48 @@ __device__ __forceinline__ void store_exact(const Arguments<T>& p, const Fragmen
       if (lane == owner) p.store(batch, row, col, sum);
     }
   }
+}
+
+// ---- results ------------------------------------------------------------------------------------------------------
+
+// Whether a float matrix can be written two columns at a time.
+__device__ __forceinline__ bool is_paired(const float* to, std::int64_t row_stride, std::int64_t col_stride,
+                                          std::int64_t columns) {
+  return col_stride == 1 && row_stride % 2 == 0 && columns % 2 == 0 && reinterpret_cast<std::uintptr_t>(to) % 8 == 0;
+}
+
+// d = alpha * sums + beta * c, and what is not finite anew.
+template <class T, int kCount>
+__device__ __forceinline__ void store_results(float (&sums)[kCount], const Arguments<T>& p, const FragmentOrigin& at,
+                                              std::int64_t batch) {
+  std::uint64_t found = 0;
+  if (__any_sync(~0u, any_not_finite(sums))) found = not_finite(sums, p, at);
+  apply_scalars(sums, p, at, batch);
+  const bool is_special = __any_sync(~0u, found != 0) != 0;
+  if constexpr (std::is_same_v<T, float>) {
+    float* const to = p.d_at(batch, 0, 0);
+    if (!is_special && is_paired(to, p.d_row, p.d_col, p.n)) {
+      store_words(sums, reinterpret_cast<float2*>(to + at.row * p.d_row + at.col), p.d_row / 2, p.m - at.row,
+                  (p.n - at.col) / 2);
+      return;
+    }
+  }
+  store_fragments(sums, p, at, batch, found);
+  if (is_special) store_exact(p, at, batch, found);
+}
+
+// Sums of a piece of k, m x n of them without gaps.
+template <class T, int kCount>
+__device__ __forceinline__ void store_piece(const float (&sums)[kCount], const Arguments<T>& p, float* partial,
+                                            const FragmentOrigin& at) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (p.n % 2 == 0) {
+      store_words(sums, reinterpret_cast<float2*>(partial + at.row * p.n + at.col), p.n / 2, p.m - at.row,
+                  (p.n - at.col) / 2);
+      return;
+    }
+  }
+  store_partial(sums, p, partial, at);
 }
 
 }  // namespace pmpp::matmul

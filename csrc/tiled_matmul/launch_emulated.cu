@@ -75,7 +75,7 @@ cudaError_t launch_emulated_typed(const Plan& plan, const Problem& p, void* work
   EmulatedArguments<T> arguments = {};
   arguments.problem = make_arguments<T>(p);
   arguments.chain = emulated_chain(p.k);
-  cudaError_t error = encode_planes(&arguments.a, bytes + offsets.planes_a, a, kEmulatedM, 1);
+  cudaError_t error = encode_planes(&arguments.a, bytes + offsets.planes_a, a, tile.m, 1);
   if (error == cudaSuccess) error = encode_planes(&arguments.b, bytes + offsets.planes_b, b, tile.n, tile.cluster);
   if (error == cudaSuccess) {
     error = launch_split(p, a, b, bytes, offsets, &arguments, stream);
@@ -83,13 +83,14 @@ cudaError_t launch_emulated_typed(const Plan& plan, const Problem& p, void* work
   if (error != cudaSuccess) return error;
 
   WgmmaSchedule& s = arguments.schedule;
-  s.row_tiles = static_cast<std::int32_t>(round_up(ceil_div(p.m, kEmulatedM), tile.cluster));
+  s.row_tiles = static_cast<std::int32_t>(round_up(ceil_div(p.m, tile.m), tile.cluster));
   s.col_tiles = static_cast<std::int32_t>(ceil_div(p.n, plan.tile_n));
   s.splits = static_cast<std::int32_t>(plan.splits);
   s.batch = static_cast<std::int32_t>(p.batch);
   s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, plan.tile_k));
   s.split_blocks = static_cast<std::int32_t>(plan.split_k / plan.tile_k);
   s.group = kGroup;
+  arguments.items = s.row_tiles * s.col_tiles * s.splits * s.batch;
   s.a_batched = a.is_batched;
   s.b_batched = b.is_batched;
   s.partial = plan.splits > 1 ? reinterpret_cast<float*>(bytes) : nullptr;

@@ -20,18 +20,18 @@ constexpr std::int64_t kPlaneBytes = 2;
 
 // What a tile costs: microseconds for a step of 64 of k while every multiprocessor works, and for starting and
 // finishing an output tile. At the peak of the tensor cores a step of 128 x 128 takes 1.68 us. These and the constants
-// below are fitted to the times of all plans for 68 shapes on an H200 (100..8192, all layouts, flat, long k): the
-// choice then takes 1.005 times as long as the fastest plan in the geometric mean.
+// below are fitted to 309 times of plans for 37 shapes on an H200 (256..8192, all layouts, flat, long k, complex64):
+// the choice among those plans then takes 1.002 times as long as the fastest one in the geometric mean.
 struct TileCost {
   double step, fixed;
 };
-constexpr TileCost kTileCosts[kEmulatedTileCount] = {{2.362, 3.22}, {2.34, 4.65}, {1.457, 1.39}};
+constexpr TileCost kTileCosts[kEmulatedTileCount] = {{2.017, 1.32}, {1.088, 1.50}, {1.271, 0.03}};
 // Of the step, where hi hi goes to the sums after one, two or four steps of the tensor core.
-constexpr double chain_cost(int chain) { return chain == 1 ? 1.414 : chain == 2 ? 1.093 : 1.0; }
-constexpr double kLaunchUs = 11.4;            // of the split and the kernel
+constexpr double chain_cost(int chain) { return chain == 1 ? 1.301 : chain == 2 ? 1.099 : 1.0; }
+constexpr double kLaunchUs = 10.1;            // of the split and the kernel
 constexpr double kSplitBytesPerUs = 3.83e6;   // 4 read and 6 written a float32
-constexpr double kReduceLaunchUs = 2.12;      // of the second pass
-constexpr double kReduceBytesPerUs = 5.14e6;  // of partial sums, written and read; they mostly stay in L2
+constexpr double kReduceLaunchUs = 4.04;      // of the second pass
+constexpr double kReduceBytesPerUs = 3.65e6;  // of partial sums, written and read; they mostly stay in L2
 constexpr double kResultBytesPerUs = 4.15e6;
 
 PlaneLayout planes(const Problem& p, const Operand& operand, bool is_b) {
@@ -78,7 +78,7 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   const std::int64_t k_blocks = ceil_div(p.k, tile_k);
   const std::int64_t split_blocks = ceil_div(k_blocks, splits);
   splits = ceil_div(k_blocks, split_blocks);
-  const std::int64_t row_tiles = round_up(ceil_div(p.m, kEmulatedM), tile.cluster);
+  const std::int64_t row_tiles = round_up(ceil_div(p.m, tile.m), tile.cluster);
   // Bounded factor by factor, so that no product overflows.
   std::int64_t items = row_tiles;
   for (const std::int64_t factor : {ceil_div(p.n, tile_n), p.batch, splits}) {
@@ -89,7 +89,7 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   plan.algorithm = Algorithm::kEmulated;
   plan.is_cuda = true;
   plan.config = config;
-  plan.tile_m = kEmulatedM;
+  plan.tile_m = tile.m;
   plan.tile_n = tile_n;
   plan.tile_k = tile_k;
   plan.stages = tile.slots;
@@ -170,7 +170,7 @@ double emulated_cost(const Problem& problem, const DeviceFacts& device, const Pl
   const Problem p = row_major_problem(problem);
   const TileCost& tile_cost = kTileCosts[plan.config];
   const std::int64_t items =
-      round_up(ceil_div(p.m, kEmulatedM), plan.cluster) * ceil_div(p.n, plan.tile_n) * p.batch * plan.splits;
+      round_up(ceil_div(p.m, plan.tile_m), plan.cluster) * ceil_div(p.n, plan.tile_n) * p.batch * plan.splits;
   const auto waves = static_cast<double>(ceil_div(items, std::max(device.sm_count, 1)));
   const double steps = static_cast<double>(plan.split_k / plan.tile_k);
   double total = kLaunchUs + waves * (steps * tile_cost.step * chain_cost(emulated_chain(p.k)) + tile_cost.fixed);
@@ -201,7 +201,7 @@ std::optional<Plan> emulated_plan(const Problem& problem, const DeviceFacts& dev
   for (int config = 0; config < kEmulatedTileCount; ++config) {
     const EmulatedTile& tile = kEmulatedTiles[config];
     // Pieces of k only where the tiles leave half of the GPU idle, and each piece has work for the slots.
-    const std::int64_t tiles = std::min<std::int64_t>(ceil_div(p.m, kEmulatedM), device.sm_count) *
+    const std::int64_t tiles = std::min<std::int64_t>(ceil_div(p.m, tile.m), device.sm_count) *
                                std::min<std::int64_t>(ceil_div(p.n * parts, tile.n), device.sm_count) *
                                std::min<std::int64_t>(p.batch, device.sm_count);
     const std::int64_t most =

@@ -51,11 +51,12 @@ std::optional<Plan> emulated_plan(const Problem& problem, const DeviceFacts& dev
 // The microseconds that a plan of emulated should take.
 double emulated_cost(const Problem& problem, const DeviceFacts& device, const Plan& plan);
 
-// From this k on, the least that was tried, every row of the accuracy table is at least as good as cuBLAS's SGEMM.
-// ||c - ref|| / ||ref|| on an H200 in units of 2^-24, emulated and SGEMM, mean of five seeds, the rows that are
-// nearest: exponents spread over 2^-20..2^20 1.05 and 1.30 at k = 256, 1.38 and 1.43 at 512; uniform in [0, 1) 0.91
-// and 1.03 at 512; 8192 1.37 and 1.82. Normal data 1.16 and 2.74 at 1024, 1.52 and 9.93 at 65,536. complex64 has the
-// same limit: CGEMM adds up twice as many terms at that k, and chains are those of float32.
+// From this k on, the least that was tried, every row of the accuracy table is at least as good as cuBLAS's SGEMM, with
+// every tile. ||c - ref|| / ||ref|| on an H200 in units of 2^-24, emulated with the tile whose warpgroups share k
+// (others have a little less) and SGEMM, mean of five seeds, the rows that are nearest: exponents spread over
+// 2^-20..2^20 1.12 and 1.30 at k = 256, 1.37 and 1.45 at 512; uniform in [0, 1) 0.93 and 1.03 at 512; 8192 1.43
+// and 1.82. Normal data 1.15 and 2.74 at 1024, 1.52 and 9.93 at 65,536. complex64 has the same limit: CGEMM adds up
+// twice as many terms at that k, and chains are those of float32.
 inline constexpr std::int64_t kEmulatedAccurateK = 128;
 
 // Whether that is less than the same product should take on the CUDA cores.
