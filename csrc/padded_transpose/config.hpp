@@ -43,6 +43,8 @@ constexpr int cpu_narrow_bytes(int element_size) { return element_size <= 2 ? 16
 
 // The widest access of a thread. V = 16 / element size elements are one chunk.
 inline constexpr int kChunkBytes = 16;
+// What the second-level cache moves at a time.
+inline constexpr int kSectorBytes = 32;
 
 // A block's part of a matrix: bytes along a source row, bytes along a destination row, threads.
 struct TileShape {
@@ -66,10 +68,22 @@ constexpr TileShape aligned_tile(int element_size, int level) {
   return level == 0 ? TileShape{256, 256, 256} : TileShape{128, 128, 64};
 }
 
-// vectorized, 1-byte elements anywhere: .76 in 128 x 256 bytes, .80 at 16383 x 16385, where 128 x 128 gave .68. 4095 x
-// 4095: .79 in 128 x 128, .70 in the larger and in the smaller one.
-constexpr TileShape staged_tile(int level) {
-  if (level == 0) return {128, 256, 512};
+// What the second-level cache fetches from memory at a time. Where source rows start elsewhere, two tiles of a row
+// share a fetch, and the second has to come before the cache has forgotten it: with more than this many bytes in a
+// column of tiles, and as many written, blocks of small elements walk along source rows. H200, share of a copy along
+// destination rows and along source rows: 100,000 x 2,000 of 1 byte .87 and .91 (Nsight Compute: 238 MB read of 200,
+// and 200), of 2 bytes .87 and .90; 70,000 x 2,000 of 1 byte .86 and .82. Of 4 bytes, whose rows are a whole number of
+// fetches, .91 and .87.
+inline constexpr int kFetchBytes = 64;
+inline constexpr std::int64_t kRememberedBytes = 24 * 1024 * 1024;
+
+// vectorized, 1-byte elements anywhere. With whole sectors written, a halo of 32, 8191 x 8193 and 16383 x 16385 reach
+// .82 and .84 in 256 x 96 bytes, .79 and .82 in 128 x 224 with five blocks on a multiprocessor, .75 and .84 in 256 x
+// 224 with three, .77 and .85 with two of 512 threads: larger tiles read less twice, but fewer blocks are out of step.
+// With a halo of 16, half sectors at the ends, .73 and .74 in 256 x 240. Two tiles in shared memory, the next one
+// staged while one is transposed, .75 and .64. 4095 x 4095: .79 in 128 x 128, .76 in the larger one.
+constexpr TileShape staged_tile(int level, bool aligned_dest) {
+  if (level == 0) return {256, aligned_dest ? 128 : 96, 256};
   return level == 1 ? TileShape{128, 128, 256} : TileShape{64, 64, 128};
 }
 
@@ -83,29 +97,40 @@ constexpr TileShape gather_tile(int element_size, int level) {
   return element_size == 2 ? TileShape{256, 256, 512} : TileShape{512, element_size == 4 ? 256 : 512, 512};
 }
 
-// Lanes of a warp along a destination row: a run of that many chunks in each store.
+// Lanes of a warp along a destination row: a run of that many chunks in each store. With 8 lanes a third
+// as many 2-byte elements meet in a bank: 8191 x 8193 .88 of a copy with 16, .90 with 8. Of 4 and 8 bytes both are
+// alike.
 constexpr int gather_lanes(int element_size, int level) {
-  if (level == 0) return element_size == 8 ? 32 : 16;
+  if (level == 0) return element_size == 8 ? 32 : element_size == 4 ? 16 : 8;
   return level == 1 ? 8 : 4;
 }
 
-// Blocks for each multiprocessor from which on a tile keeps the GPU busy.
-constexpr int busy_blocks(bool aligned, int level) { return aligned ? 2 : level == 0 ? 5 : 4; }
+// Blocks for each multiprocessor from which on a tile keeps the GPU busy. The largest one of 1-byte elements is smaller
+// than those of others.
+constexpr int busy_blocks(bool aligned, int element_size, int level) {
+  if (aligned) return 2;
+  if (level > 0) return 4;
+  return element_size == 1 ? 10 : 5;
+}
 
 // Destination rows are written from one boundary of this many bytes to another, so that blocks do not share a 32-byte
 // sector of the second-level cache. Small tiles cannot afford to read that many rows twice.
 // Rows that start on 16-byte boundaries need none.
 constexpr int gather_halo(int level, bool aligned) { return aligned ? 0 : level == 0 ? 32 : 16; }
-constexpr int staged_halo(bool aligned) { return aligned ? 0 : 16; }
+constexpr int staged_halo(int level, bool aligned) { return aligned ? 0 : level == 0 ? 32 : 16; }
 
-// Of fewer elements for each multiprocessor, `auto` takes `padded` instead, whose blocks are smaller: with 1-byte
-// elements on boundaries, and off them or in strips, and with other elements off them or in strips. In a CUDA graph,
-// padded and vectorized: 512 x 512 of 1 byte 2.1 and 2.5 us, 511 x 513 2.4 and 4.4, of 2 bytes 2.7 and 3.4, of 8
+// Of fewer elements for each multiprocessor, `auto` takes a classic kernel instead, whose blocks are smaller: with
+// 1-byte elements on boundaries, and off them or in strips, and with other elements off them or in strips. In a CUDA
+// graph, padded and vectorized: 512 x 512 of 1 byte 2.1 and 2.5 us, 511 x 513 2.4 and 4.4, of 2 bytes 2.7 and 3.4, of 8
 // bytes 2.9 and 3.1.
 inline constexpr std::int64_t kSmallAlignedBytes = 7900;
 inline constexpr std::int64_t kSmallBytes = 12000;
 inline constexpr std::int64_t kSmallElements = 4000;
 inline constexpr std::int64_t kSmallWideBytes = 16384;  // the most that kSmallElements may come to
+// Elements of at least so many bytes take `padded16` then, whose blocks are smaller still: 1298 x 132 of 4 bytes 6.9 us
+// with padded, 6.5 with padded16, of which an empty kernel takes 4.5; 511 x 513 of 2 bytes 6.9 and 6.6; but 700 x 701
+// of 1 byte 5.2 and 5.7 (empty 2.8).
+inline constexpr int kSmallerTileBytes = 2;
 
 // narrow: a side so short that tiles would be mostly empty, and the matrix is a contiguous strip. Up to this many bytes
 // always; up to kNarrowElements elements where tiles would waste a fifth.

@@ -58,7 +58,8 @@ struct Plan {
   int pitch = 0;                     // narrow: bytes from one staged line to the next
   int pieces = 0;                    // narrow: that a line is staged in
   int lanes = 0;                     // narrow source: runs of columns side by side; copy: threads along a row
-  bool across = false;               // copy: a thread's chunks belong to one row
+  // copy: a thread's chunks belong to one row; aligned: blocks walk along source rows
+  bool across = false;
   std::int64_t workspace_bytes = 0;
   std::int64_t tasks = 0;          // CPU: independent pieces of work
   CpuIsa isa = CpuIsa::kPortable;  // kBlocked

@@ -32,14 +32,17 @@ cudaError_t launch_aligned(const Plan& plan, const Problem& problem, cudaStream_
   if constexpr (kBytes > kMaxStaticShared) {
     if (const cudaError_t error = allow_shared_memory<kKernel, kBytes>(); error != cudaSuccess) return error;
   }
-  kKernel<<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<E>(problem), row_tiles(plan, problem));
+  const unsigned rows = row_tiles(plan, problem);
+  const unsigned cols = static_cast<unsigned>(plan.grid[0]) / rows;
+  kKernel<<<grid_of(plan), kShape.threads, kBytes, stream>>>(make_arguments<E>(problem), plan.across ? cols : rows,
+                                                             plan.across);
   return cudaGetLastError();
 }
 
 template <int kLevel, bool kAlignedDest>
 cudaError_t launch_staged(const Plan& plan, const Problem& problem, cudaStream_t stream) {
-  constexpr TileShape kShape = staged_tile(kLevel);
-  constexpr int kHalo = staged_halo(kAlignedDest);
+  constexpr TileShape kShape = staged_tile(kLevel, kAlignedDest);
+  constexpr int kHalo = staged_halo(kLevel, kAlignedDest);
   constexpr int kBytes = staged_shared_bytes(kShape, kHalo);
   static_assert(kBytes == StagedTile<kShape.source_bytes, kShape.dest_bytes, kShape.threads, kHalo>::kSharedBytes);
   static_assert(kBytes <= kMaxStaticShared);

@@ -4,7 +4,8 @@
 // kDestBytes in accesses of 16 bytes. About one instruction for each 1-byte element.
 //
 // Tiling: a block owns kDestBytes / element size source rows by kSourceBytes / element size columns. Row tiles first,
-// so that neighbouring blocks walk along destination rows: +1 to +3 % against walking along source rows.
+// so that neighbouring blocks walk along destination rows: +1 to +3 % against walking along source rows, which is for
+// matrices whose fetches tiles in a row have to share (kFetchBytes).
 //
 // Shared memory: destination rows of kDestBytes; chunk c of the rows of column group x lies at c ^ (x & 7), so that the
 // eight lanes that share an access hit eight different groups of banks, writing (eight x, one c) and reading (one
@@ -23,7 +24,7 @@ namespace pmpp::transposition {
 
 template <class E, int kSourceBytes, int kDestBytes, int kThreads>
 __global__ void __launch_bounds__(kThreads)
-    padded_transpose_aligned_kernel(const Arguments<E> p, const unsigned row_tiles) {
+    padded_transpose_aligned_kernel(const Arguments<E> p, const unsigned tiles_on_line, const bool along_source) {
   constexpr int V = kPerChunk<E>;
   constexpr int kCols = kSourceBytes / static_cast<int>(sizeof(E));
   constexpr int kRows = kDestBytes / static_cast<int>(sizeof(E));
@@ -37,9 +38,10 @@ __global__ void __launch_bounds__(kThreads)
 
   const std::int64_t z = matrix_index();
   if (z >= p.batch) return;
-  const unsigned col_tile = blockIdx.x / row_tiles;
-  const std::int64_t i0 = static_cast<std::int64_t>(blockIdx.x - col_tile * row_tiles) * kRows;
-  const std::int64_t j0 = static_cast<std::int64_t>(col_tile) * kCols;
+  const unsigned line = blockIdx.x / tiles_on_line;
+  const unsigned on_line = blockIdx.x - line * tiles_on_line;
+  const std::int64_t i0 = static_cast<std::int64_t>(along_source ? line : on_line) * kRows;
+  const std::int64_t j0 = static_cast<std::int64_t>(along_source ? on_line : line) * kCols;
 
   const int x = threadIdx.x % kX;
   const int y0 = threadIdx.x / kX;

@@ -170,9 +170,10 @@ TEST(TransposeSelect, AutoTakesPaddedForSmallProblems) {
   } cases[] = {{1, 12000 * kSms}, {2, 4000 * kSms}, {4, 4000 * kSms}, {8, 2048 * kSms}};
   for (const auto& [size, elements] : cases) {
     const std::int64_t n = 1001;
-    EXPECT_EQ(automatic(elements / n - 1, n, size), Algorithm::kPadded) << size;
+    const Algorithm smaller = size == 1 ? Algorithm::kPadded : Algorithm::kPadded16;
+    EXPECT_EQ(automatic(elements / n - 1, n, size), smaller) << size;
     EXPECT_EQ(automatic(elements / n + 1, n, size), Algorithm::kVectorized) << size;
-    EXPECT_EQ(automatic(elements / 3 - 1, 3, size), Algorithm::kPadded) << size;
+    EXPECT_EQ(automatic(elements / 3 - 1, 3, size), smaller) << size;
     EXPECT_EQ(automatic(3, elements / 3 + 1, size), Algorithm::kVectorized) << size;
     // A batch counts as a whole.
     EXPECT_EQ(automatic(33, 35, size, elements / (33 * 35) + 1), Algorithm::kVectorized) << size;
@@ -383,6 +384,50 @@ TEST(VectorizedMethods, WholeChunksOnBoundariesAreAligned) {
   }
 }
 
+// Rows of 8 bytes that start in the middle of 32-byte sectors are gathered, where large tiles have enough of them.
+TEST(VectorizedMethods, LargeMatricesOfHalvedSectorsAreGathered) {
+  for (const int size : kElementSizes) {
+    const Method large = size == 8 ? Method::kGather : Method::kAligned;
+    const std::int64_t half = 16 / size;
+    expect_method(placed(4096, 4096, size, {}), Method::kAligned);
+    expect_method(placed(4096, 4096, size, {.in_pitch = 4096 + half}), large);
+    expect_method(placed(4096, 4096, size, {.out_pitch = 4096 + half}), large);
+    expect_method(placed(4096, 4096, size, {.in_residue = 16}), large);
+    expect_method(placed(4096, 4096, size, {.out_residue = 16}), large);
+    expect_method(placed(512, 512, size, {.in_pitch = 512 + half, .out_pitch = 512 + half}), Method::kAligned);
+    if (size != 8) continue;
+    // Whole sectors on the side that is written need no rows before a tile's own.
+    EXPECT_EQ(vectorized(placed(4096, 4096, size, {.in_pitch = 4096 + half})).halo, 0);
+    EXPECT_EQ(vectorized(placed(4096, 4096, size, {.out_pitch = 4096 + half})).halo, 32);
+  }
+}
+
+// Blocks walk along source rows where tiles of a row share fetches that the cache would otherwise forget in between.
+TEST(VectorizedTiles, WalkAlongSourceRowsWhereTilesShareFetches) {
+  for (const int size : kElementSizes) {
+    const auto along_source = [&](std::int64_t m, std::int64_t n) {
+      const Plan plan = vectorized(placed(m, n, size, {}));
+      EXPECT_EQ(plan.method, Method::kAligned) << to_string(plan);
+      return plan.across;
+    };
+    const std::int64_t half = 32 / size;  // elements of half a fetch
+    EXPECT_EQ(along_source(131072, 2048 + half), size <= 2);
+    EXPECT_FALSE(along_source(131072, 2048));
+    EXPECT_FALSE(along_source(8192, 2048 + half));
+  }
+}
+
+// Strips that fill the width of a tile need no kernel of their own, if they lie on boundaries.
+TEST(VectorizedMethods, StripsAsWideAsATileAreTiles) {
+  for (const int size : {2, 4, 8}) {
+    const std::int64_t side = 256 / size;
+    expect_method(placed(65536, side, size, {}), Method::kAligned);
+    expect_method(placed(side, 65536, size, {}), Method::kAligned);
+    expect_method(placed(65537, side, size, {}), Method::kNarrowSource);
+    expect_method(placed(side, 65537, size, {}), Method::kNarrowDest);
+  }
+}
+
 TEST(VectorizedMethods, OneThingOffABoundaryIsEnough) {
   for (const int size : {1, 2, 4, 8}) {
     const Method other = anywhere(size);
@@ -523,8 +568,8 @@ TEST(VectorizedMethods, NoUnitStrideOrAnElementOffItsOwnSizeIsStrided) {
   }
 }
 
-// A smaller tile exactly where a larger one makes too few blocks for each multiprocessor: 2 on boundaries, 5 and 4
-// elsewhere.
+// A smaller tile exactly where a larger one makes too few blocks for each multiprocessor: 2 on boundaries, elsewhere 5,
+// 10 of single bytes, whose largest tile is smaller, and 4.
 TEST(VectorizedTiles, SmallOnesOnlyWhereLargeOnesAreTooFew) {
   for (const int size : kElementSizes) {
     for (const int residue : {0, size % 16}) {
@@ -534,13 +579,16 @@ TEST(VectorizedTiles, SmallOnesOnlyWhereLargeOnesAreTooFew) {
           ASSERT_TRUE(is_tile(plan.method)) << to_string(plan);
           const bool aligned = plan.method == Method::kAligned;
           const auto shape = [&](int level) {
-            return aligned ? aligned_tile(size, level) : size == 1 ? staged_tile(level) : gather_tile(size, level);
+            return aligned     ? aligned_tile(size, level)
+                   : size == 1 ? staged_tile(level, true)
+                               : gather_tile(size, level);
           };
           const auto blocks = [&](int level) {
             return ceil_div(side * size, shape(level).source_bytes) * ceil_div(side * size, shape(level).dest_bytes) *
                    batch;
           };
-          const int expected = blocks(0) >= (aligned ? 2 : 5) * 132 ? 0 : blocks(1) >= (aligned ? 2 : 4) * 132 ? 1 : 2;
+          const int large = aligned ? 2 : size == 1 ? 10 : 5;
+          const int expected = blocks(0) >= large * 132 ? 0 : blocks(1) >= (aligned ? 2 : 4) * 132 ? 1 : 2;
           EXPECT_EQ(plan.level, expected) << to_string(plan);
           EXPECT_EQ(plan.tile_m * size, shape(expected).dest_bytes);
           EXPECT_EQ(plan.tile_n * size, shape(expected).source_bytes);
@@ -613,11 +661,11 @@ void expect_covered(const Problem& p, const DeviceFacts& device) {
     const std::int64_t col_tiles = ceil_div(p.n, plan.tile_n);
     ASSERT_EQ(plan.grid[0] % col_tiles, 0) << what;
     const std::int64_t row_tiles = plan.grid[0] / col_tiles;
-    // Where every destination row starts on a boundary of 16 bytes, blocks write their own tile and nothing before it.
-    const bool from_boundaries = latest_start(p, 16) == 0;
-    const std::int64_t boundary = plan.method == Method::kAligned || from_boundaries ? 1
-                                  : plan.method == Method::kStaged || plan.level > 0 ? 16
-                                                                                     : 32;
+    // Where every destination row starts on a boundary of 16 bytes, blocks write their own tile and nothing before it;
+    // with the large tile of 8 bytes only on one of 32.
+    const bool whole_sectors = plan.method == Method::kGather && plan.level == 0 && p.element_size == 8;
+    const bool from_boundaries = latest_start(p, whole_sectors ? 32 : 16) == 0;
+    const std::int64_t boundary = plan.method == Method::kAligned || from_boundaries ? 1 : plan.level > 0 ? 16 : 32;
     EXPECT_GE(row_tiles * plan.tile_m - latest_start(p, boundary), p.m) << what;
     EXPECT_LE(row_tiles, ceil_div(p.m, plan.tile_m) + 1) << what;
     EXPECT_GE(plan.grid[1] * plan.grid[2], p.batch) << what;
