@@ -215,8 +215,8 @@ def _matmul_step(
             reasons.append(f"{name} is copied first, to where rows begin on boundaries of 16 bytes")
         if facts.get(f"{name}_displaced"):
             reasons.append(
-                f"rows of {name} begin off boundaries of 16 bytes: those {apart} apart lie equally far off, and are read "
-                "together from the boundary before"
+                f"rows of {name} begin off boundaries of 16 bytes: those {apart} apart lie equally far off, and "
+                "are read together from the boundary before"
             )
         if facts[f"{name}_realigned"]:
             reasons.append(f"{name} comes by way of registers: its rows begin off boundaries of 16 bytes")

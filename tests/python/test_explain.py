@@ -127,7 +127,8 @@ def test_layouts_change_the_plan():
 def test_displaced_rows_are_told_and_counted():
     step = _explain.explain("tiled_matmul", (4096, 4096, 4097), "bfloat16", H200, algorithm="wgmma").steps[0]
     assert " a displaced" in step.plan
-    assert step.facts["a_displaced"] and not step.facts["a_packed"]
+    assert step.facts["a_displaced"]
+    assert not step.facts["a_packed"]
     assert any(reason.startswith("rows of a ") and " 8 apart " in reason for reason in step.reasons)
     # 512 rows of each of 8 matrices
     tiles = 8 * -(-512 // step.facts["tile_m"]) * -(-4096 // step.facts["tile_n"])
