@@ -476,6 +476,75 @@ def _cpu_goals(results: Results) -> tuple[Goal, ...]:
     )
 
 
+def _is_full_width(record: Record, dtype: str, precision: str | None = None, algorithm: str = "auto") -> bool:
+    """What the goals of products of wider elements speak of, timed on the device with its cache cleared."""
+    same = (record["dtype"], record["precision"], record["algorithm"]) == (dtype, precision, algorithm)
+    return bool(same and record["mode"] == "call" and not record["offset"])
+
+
+def _is_tf32(record: Record, side: int, layouts: tuple[str, ...], *, odd: bool) -> bool:
+    fits = min(_sides(record)) >= side and record["layout"] in layouts
+    return _is_full_width(record, "float32", "tf32") and fits and any(size % 2 for size in _sides(record)) == odd
+
+
+def _is_middle_float_square(record: Record) -> bool:
+    square = record["m"] == record["n"] == record["k"]
+    return _is_full_width(record, "float32", "ieee") and square and 128 <= record["m"] < 1024
+
+
+WIDE_GOALS = (
+    Goal(
+        "float32, sides from 1000",
+        lambda record: _is_full_width(record, "float32", "ieee") and min(_sides(record)) >= 1000,
+        _FASTER,
+        _speedup,
+        2.0,
+        1.5,
+    ),
+    Goal("float32, squares from 128 to 1023", _is_middle_float_square, _FASTER, _speedup, 1.2, 1.0),
+    Goal(
+        "float32 by simt, sides from 2048",
+        lambda record: _is_full_width(record, "float32", "ieee", "simt") and min(_sides(record)) >= 2048,
+        _FASTER,
+        _speedup,
+        1.03,
+        0.97,
+    ),
+    Goal(
+        "TF32, NN and NT, even sides from 2048",
+        lambda record: _is_tf32(record, 2048, ("NN", "NT"), odd=False),
+        _FASTER,
+        _speedup,
+        1.03,
+        0.95,
+    ),
+    Goal(
+        "TF32, TN and TT, even sides from 2048",
+        lambda record: _is_tf32(record, 2048, ("TN", "TT"), odd=False),
+        _FASTER,
+        _speedup,
+        None,
+        1.45,
+    ),
+    Goal(
+        "TF32, odd sides from 1000",
+        lambda record: _is_tf32(record, 1000, cases.MATMUL_LAYOUTS, odd=True),
+        _FASTER,
+        _speedup,
+        None,
+        2.5,
+    ),
+    Goal(
+        "complex64, sides from 1024",
+        lambda record: _is_full_width(record, "complex64") and min(_sides(record)) >= 1024,
+        _FASTER,
+        _speedup,
+        None,
+        1.0,
+    ),
+)
+
+
 def thread_counts(results: Results) -> list[int]:
     """Numbers of threads that figures of a CPU were taken with, in rising order."""
     return sorted({record["threads"] for record in results.records if record["threads"]})
@@ -574,6 +643,20 @@ def matmul_goals(results: Results) -> list[str]:
         "Goals of `tiled_matmul` in bfloat16 and float16 (m x n x k, in any layout that was measured). PyTorch is "
         "`torch.mm`, timed interleaved; the mean is the geometric one, NT, TN and TT are operands that lie transposed, "
         "and +1 is bases one element past an aligned one:",
+        "",
+        *rows,
+        "",
+    ]
+
+
+def wide_goals(results: Results) -> list[str]:
+    """The goals of float32 and complex64 beside what was measured; nothing where no record belongs to any."""
+    rows = _goal_table(results, "tiled_matmul", "products", WIDE_GOALS) if _is_cuda(results) else []
+    if not rows:
+        return []
+    return [
+        "Goals of `tiled_matmul` in float32, in PyTorch's IEEE setting where TF32 is not named, and complex64, in any "
+        "layout that was measured; the goals that no case was measured for are left out:",
         "",
         *rows,
         "",
@@ -725,6 +808,7 @@ def document(results: Results, digest: str | None) -> str:
         *k_image(results, ""),
         *ladder(with_most_threads(results)),
         *matmul_goals(results),
+        *wide_goals(results),
         *transpose_goals(results),
         *cpu_goals(results),
         *summary(with_most_threads(results), by_group=True),
@@ -769,6 +853,7 @@ def readme_section(all_results: Sequence[Results], digest: str | None, folder: s
             *k_image(results, f"{folder}/"),
             *ladder(with_most_threads(results)),
             *matmul_goals(results),
+            *wide_goals(results),
             *transpose_goals(results),
             *cpu_goals(results),
             *highlights(with_most_threads(results)),

@@ -867,6 +867,61 @@ def test_goals_of_products_are_computed_from_the_records():
     assert report.matmul_goals(on_cpu) == []
 
 
+def test_goals_of_float32_and_complex64_are_computed_from_the_records():
+    def product(m, n, k, ratio, dtype="float32", precision="ieee", **changes):
+        return measured_product(m, n, k, ratio=ratio, dtype=dtype, precision=precision, **changes)
+
+    written = results.Results(
+        ROOT / "none.json",
+        dict(HEADER),
+        [
+            product(4096, 4096, 4096, 2.2),
+            product(1000, 1000, 1000, 1.6, layout="TT"),  # of both
+            product(128, 128, 128, 0.9),
+            product(4096, 4096, 4096, 0.96, algorithm="simt"),
+            product(2048, 2048, 2048, 1.04, precision="tf32", layout="NT"),
+            product(4096, 4096, 4096, 1.5, precision="tf32", layout="TN"),
+            product(1001, 1001, 1001, 2.4, precision="tf32"),
+            product(2047, 2047, 2047, 1.9, dtype="complex64", precision=None),
+            # None of these belongs to any goal.
+            product(4096, 4096, 4096, 0.01, mode="graph"),
+            product(1024, 1024, 1024, 0.01, precision="tf32"),
+            product(511, 513, 1025, 0.01, dtype="complex64", precision=None),
+            product(4096, 4096, 4096, 0.01, dtype="float64", precision=None),
+            make_transpose_record(),
+        ],
+    )
+    lines = report.wide_goals(written)
+    table = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    assert {row[0]: row[2:] for row in table[2:]} == {
+        "float32, sides from 1000": [
+            *("**not met** (mean)", "1000 x 1000 x 1000 float32 TT", "2"),
+            *(f"{(2.2 * 1.6) ** 0.5:.4g}", ">= 2", "1.6", ">= 1.5"),
+        ],
+        "float32, squares from 128 to 1023": [
+            *("**not met** (worst)", "128 x 128 x 128 float32", "2"),
+            *(f"{(1.6 * 0.9) ** 0.5:.4g}", ">= 1.2", "0.9", ">= 1"),
+        ],
+        "float32 by simt, sides from 2048": [
+            *("**not met** (mean, worst)", "4096 x 4096 x 4096 float32", "1", "0.96", ">= 1.03", "0.96", ">= 0.97"),
+        ],
+        "TF32, NN and NT, even sides from 2048": [
+            *("met", "2048 x 2048 x 2048 float32 NT", "1", "1.04", ">= 1.03", "1.04", ">= 0.95"),
+        ],
+        "TF32, TN and TT, even sides from 2048": [
+            *("met", "4096 x 4096 x 4096 float32 TN", "1", "1.5", "-", "1.5", ">= 1.45"),
+        ],
+        "TF32, odd sides from 1000": [
+            *("**not met** (worst)", "1001 x 1001 x 1001 float32", "1", "2.4", "-", "2.4", ">= 2.5"),
+        ],
+        "complex64, sides from 1024": [
+            *("met", "2047 x 2047 x 2047 complex64", "1", "1.9", "-", "1.9", ">= 1"),
+        ],
+    }
+    on_cpu = results.Results(ROOT / "none.json", HEADER | {"gpu": None, "cpu": "some"}, written.records)
+    assert report.wide_goals(on_cpu) == []
+
+
 def test_goals_of_a_cpu_are_judged_with_each_number_of_threads():
     def product(m, n, k, dtype, threads, ratio, ours=100.0, **changes):
         fields = {"device": "cpu", "threads": threads, "ours_us": ours, "ratio": ratio, "roof_us": None}
