@@ -119,6 +119,8 @@ _DTYPE_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (511, 513, 1025), SEED_
 # Complex products that tensor cores may do as real ones, in every layout.
 _COMPLEX64_SHAPES = ((2048, 2048, 2048), (2047, 2047, 2047))
 _TF32_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (1000, 1000, 1000), (16, 4096, 4096))
+# Those of the goals, in every layout: the tensor cores take tf32 only along k, and TMA only on 16-byte boundaries.
+_TF32_LAYOUT_SHAPES = ((2048, 2048, 2048), (4096, 4096, 4096), (1001, 1001, 1001), (2047, 2047, 2047))
 _TRANSPOSE_LAYOUT_SHAPES = ((4096, 4096), (8191, 8193))
 # Read from one element past an aligned base, as a slice is.
 _TRANSPOSE_OFFSET_SHAPE = (8192, 8192)
@@ -255,7 +257,10 @@ def matmul_cases(device: str) -> list[Case]:
     if device == "cuda":
         for shape in _COMPLEX64_SHAPES:
             cases += [_product("dtype", shape, "complex64", layout=layout) for layout in MATMUL_LAYOUTS]
-        cases += [_product("tf32", shape, "float32", precision="tf32") for shape in _TF32_SHAPES]
+        tf32 = [(shape, "NN") for shape in _TF32_SHAPES]
+        tf32 += [(shape, layout) for shape in _TF32_LAYOUT_SHAPES for layout in MATMUL_LAYOUTS]
+        for shape, layout in dict.fromkeys(tf32):
+            cases.append(_product("tf32", shape, "float32", layout=layout, precision="tf32"))
         cases += _half_cases()
     else:
         # Under their first name: the lists overlap.

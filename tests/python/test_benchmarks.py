@@ -154,6 +154,15 @@ def test_cuda_case_list_serves_every_goal_of_16_bit_products():
     assert not any(case.group in ("k-sweep", "offset") for case in cases.all_cases("cpu") if case.op == "tiled_matmul")
 
 
+def test_cuda_case_list_serves_every_goal_of_float32_and_complex64():
+    listed = [case for case in cases.all_cases("cuda") if case.op == "tiled_matmul"]
+    assert len(listed) == len(set(listed))
+    records = [run.key_record(case, torch.device("cuda")) for case in listed]
+    counts = {goal.cases: sum(map(goal.belongs, records)) for goal in report.WIDE_GOALS}
+    assert counts.pop("float32 by simt, sides from 2048") == 1
+    assert min(counts.values()) >= 4, counts
+
+
 def test_cpu_case_list_leaves_out_what_is_for_the_goals():
     listed = [case for case in cases.all_cases("cpu") if case.op == "padded_transpose"]
     assert len(listed) == 189
