@@ -21,7 +21,7 @@ def tile_rows(table: str, file: str) -> list[list[str]]:
     text = (SOURCES / file).read_text(encoding="utf-8")
     rows = re.search(rf"{table}\[\] = \{{(.*?)\n\}};", text, re.DOTALL)
     assert rows is not None, f"{table} in {file}"
-    return [row.split(", ") for row in re.findall(r"^ *\{(\d[^}]*)\}", rows[1], re.MULTILINE)]
+    return [row.split(", ") for row in re.findall(r"\{(\d[^}]*)\}", rows[1])]
 
 
 def tiles(table: str, file: str) -> int:
