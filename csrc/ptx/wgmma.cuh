@@ -88,7 +88,8 @@ PMPP_WGMMA(BFloat16, "bf16", 192, 96, "%96", "%97", "%98", "%99", "%100")
 PMPP_WGMMA(BFloat16, "bf16", 256, 128, "%128", "%129", "%130", "%131", "%132")
 #undef PMPP_WGMMA
 // The same for tf32: a (64 x 8) * b (8 x kN) of float32, of which the last 13 bits are not looked at, and both with k
-// contiguous.
+// contiguous. With kTransA, a comes from registers: rows i and i + 8 of column j, then of column j + 4, where i is the
+// row of d[0] and j the thread's number modulo 4.
 #define PMPP_WGMMA_TF32(n, count, a, b, accumulate)                                                                \
   template <>                                                                                                      \
   struct Wgmma<float, n, false, false> {                                                                           \
@@ -104,6 +105,21 @@ PMPP_WGMMA(BFloat16, "bf16", 256, 128, "%128", "%129", "%130", "%131", "%132")
                    : "l"(a_descriptor), "l"(b_descriptor), "r"(is_accumulating));                                  \
     }                                                                                                              \
   };
+#define PMPP_WGMMA_TF32_REGISTERS(n, count, a0, a1, a2, a3, b, accumulate)                                         \
+  template <>                                                                                                      \
+  struct Wgmma<float, n, true, false> {                                                                            \
+    static __device__ __forceinline__ void mma(float (&d)[count], const std::uint32_t (&a)[4],                      \
+                                               std::uint64_t b_descriptor, int is_accumulating) {                  \
+      asm volatile("{\n"                                                                                           \
+                   ".reg .pred p;\n"                                                                               \
+                   "setp.ne.b32 p, " accumulate ", 0;\n"                                                           \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k8.f32.tf32.tf32 {" PMPP_REGS_##count "}, "             \
+                   "{" a0 ", " a1 ", " a2 ", " a3 "}, " b ", p, 1, 1;\n"                                           \
+                   "}\n"                                                                                           \
+                   : PMPP_OUTS_##count                                                                             \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_descriptor), "r"(is_accumulating));         \
+    }                                                                                                              \
+  };
 PMPP_WGMMA_TF32(16, 8, "%8", "%9", "%10")
 PMPP_WGMMA_TF32(32, 16, "%16", "%17", "%18")
 PMPP_WGMMA_TF32(64, 32, "%32", "%33", "%34")
@@ -111,6 +127,13 @@ PMPP_WGMMA_TF32(128, 64, "%64", "%65", "%66")
 PMPP_WGMMA_TF32(192, 96, "%96", "%97", "%98")
 PMPP_WGMMA_TF32(256, 128, "%128", "%129", "%130")
 #undef PMPP_WGMMA_TF32
+PMPP_WGMMA_TF32_REGISTERS(16, 8, "%8", "%9", "%10", "%11", "%12", "%13")
+PMPP_WGMMA_TF32_REGISTERS(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
+PMPP_WGMMA_TF32_REGISTERS(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
+PMPP_WGMMA_TF32_REGISTERS(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
+PMPP_WGMMA_TF32_REGISTERS(192, 96, "%96", "%97", "%98", "%99", "%100", "%101")
+PMPP_WGMMA_TF32_REGISTERS(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
+#undef PMPP_WGMMA_TF32_REGISTERS
 #undef PMPP_REGS_8
 #undef PMPP_OUTS_8
 #undef PMPP_REGS_16

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "csrc/common/int_math.hpp"
 #include "csrc/padded_transpose/pack.hpp"
@@ -26,7 +27,7 @@ struct PackedOperand {
   void* to;
 };
 
-// One launch for all 16-bit operands whose elements lie next to each other.
+// One launch for all operands whose elements lie next to each other.
 cudaError_t pack_operands(const Problem& p, const PackedOperand* packed, int count, const DeviceFacts& device,
                           cudaStream_t stream) {
   Repack repacks[kMaxRepacks];
@@ -38,17 +39,18 @@ cudaError_t pack_operands(const Problem& p, const PackedOperand* packed, int cou
     const std::int64_t row_stride = view.is_mn_major ? from.k_stride : from.line_stride;
     const std::int64_t col_stride = view.is_mn_major ? from.line_stride : from.k_stride;
     const std::int64_t batch = view.is_batched ? p.batch : 1;
-    if (col_stride == 1 && element_size(p.dtype) == 2) {
+    const std::int64_t words = element_size(p.dtype) / 2;  // float32 is copied as two elements of 2 bytes
+    if (col_stride == 1 && cols <= std::numeric_limits<std::int32_t>::max() / words) {
       Repack& repack = repacks[repack_count++];
-      repack.length = cols;
+      repack.length = cols * words;
       repack.lines = rows;
       repack.batch = batch;
       repack.in = from.operand->data;
-      repack.in_pitch = row_stride;
-      repack.in_batch_stride = from.operand->batch_stride;
+      repack.in_pitch = row_stride * words;
+      repack.in_batch_stride = from.operand->batch_stride * words;
       repack.out = from.to;
-      repack.out_pitch = view.pitch;
-      repack.out_batch_stride = view.batch_pitch;
+      repack.out_pitch = view.pitch * words;
+      repack.out_batch_stride = view.batch_pitch * words;
       continue;
     }
     transposition::Pack pack;
@@ -68,9 +70,10 @@ cudaError_t pack_operands(const Problem& p, const PackedOperand* packed, int cou
   return repack_count == 0 ? cudaSuccess : launch_repack(repacks, repack_count, stream);
 }
 
-// Each of the `blocks` that share its tiles loads a part of the lines.
+// Each of the `blocks` that share its tiles loads a part of the lines. `fed_pitch` is that of an operand that reaches
+// the tensor cores through registers.
 cudaError_t encode_operand(CUtensorMap* map, const Problem& p, const void* data, const OperandView& view,
-                           std::int64_t lines, int tile_lines, int blocks) {
+                           std::int64_t lines, int tile_lines, int blocks, int fed_pitch) {
   tma::MatrixMap matrix;
   matrix.dtype = p.dtype;
   matrix.data = data;
@@ -79,8 +82,10 @@ cudaError_t encode_operand(CUtensorMap* map, const Problem& p, const void* data,
   matrix.batch = view.is_batched ? p.batch : 1;
   matrix.pitch = view.pitch;
   matrix.batch_pitch = view.batch_pitch;
-  matrix.box_length = wgmma_step(element_size(p.dtype));
-  matrix.box_lines = (view.is_mn_major ? kWgmmaK : tile_lines) / blocks;
+  const int step = wgmma_step(element_size(p.dtype));
+  matrix.is_swizzled = !(view.is_mn_major && p.dtype == DType::kFloat32);
+  matrix.box_length = matrix.is_swizzled ? step : fed_pitch;
+  matrix.box_lines = (view.is_mn_major ? step : tile_lines) / blocks;
   return tma::encode(map, matrix);
 }
 
@@ -140,10 +145,10 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   if (plan.is_a_displaced) {
     error = encode_displaced(&arguments.a, p, tile.m);
   } else if (!plan.is_a_realigned) {
-    error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m, 1);
+    error = encode_operand(&arguments.a, p, a_data, a, p.m, tile.m, 1, wgmma_fed_pitch(tile));
   }
   if (error == cudaSuccess && !plan.is_b_realigned)
-    error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n, wgmma_sharers(tile));
+    error = encode_operand(&arguments.b, p, b_data, b, p.n, tile.n, wgmma_sharers(tile), 0);
   WgmmaSchedule& s = arguments.schedule;
   const bool has_partial = plan.splits > 1 && !splits_in_cluster(tile);
   s.store_by_tma = plan.splits == 1 && tile.n >= 64 && stores_by_tma(p);
@@ -167,9 +172,11 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
     s.a_start = static_cast<std::int32_t>(elements_off_boundary(p.a, p.dtype));
   }
   s.partial = has_partial ? reinterpret_cast<float*>(workspace) : nullptr;
+  s.partial_along_m = sums_may_lie_along_m<T>(tile) && p.d.row_stride == 1 && p.d.col_stride != 1;
 
   if constexpr (sizeof(T) == sizeof(float)) {
-    error = launch_wgmma_layout<T, false, false>(plan, arguments, stream);
+    error = a.is_mn_major ? launch_wgmma_layout<T, true, false>(plan, arguments, stream)
+                          : launch_wgmma_layout<T, false, false>(plan, arguments, stream);
   } else if (a.is_mn_major) {
     error = b.is_mn_major ? launch_wgmma_layout<T, true, true>(plan, arguments, stream)
                           : launch_wgmma_layout<T, true, false>(plan, arguments, stream);
@@ -178,7 +185,7 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
                           : launch_wgmma_layout<T, false, false>(plan, arguments, stream);
   }
   if (error != cudaSuccess || !has_partial) return error;
-  return launch_reduce(p, s.partial, plan.splits, true, stream);
+  return launch_reduce(s.partial_along_m ? exchanged(p) : p, s.partial, plan.splits, true, stream);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "csrc/common/shared_memory.cuh"
+#include "csrc/tiled_matmul/launch_clusters.cuh"
 #include "csrc/tiled_matmul/launch_wgmma.hpp"
 #include "csrc/tiled_matmul/wgmma.cuh"
 
@@ -12,23 +12,8 @@ namespace pmpp::matmul {
 
 template <class T, int kConfig, bool kTransA, bool kTransB>
 cudaError_t launch_wgmma_tile(const Plan& plan, const WgmmaArguments<T>& arguments, cudaStream_t stream) {
-  constexpr auto kKernel = tiled_matmul_wgmma_kernel<T, kConfig, kTransA, kTransB>;
-  constexpr int kBytes = wgmma_shared_bytes(kWgmmaTiles[kConfig]);
-  if (const cudaError_t error = allow_shared_memory<kKernel, kBytes>(); error != cudaSuccess) return error;
-  cudaLaunchAttribute attributes[2] = {};
-  // The kernel waits for its predecessor itself, after it has set up its barriers.
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(plan.grid[0]));
-  config.blockDim = dim3(plan.block[0]);
-  config.dynamicSmemBytes = plan.dynamic_shared_bytes;
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = plan.cluster > 1 ? 2 : 1;
-  return cudaLaunchKernelEx(&config, kKernel, arguments);
+  constexpr int kBytes = wgmma_shared_bytes(wgmma_tile(kConfig, sizeof(T), kTransA));
+  return launch_in_clusters<tiled_matmul_wgmma_kernel<T, kConfig, kTransA, kTransB>, kBytes>(plan, arguments, stream);
 }
 
 template <class T, bool kTransA, bool kTransB>
@@ -36,8 +21,9 @@ cudaError_t launch_wgmma_layout(const Plan& plan, const WgmmaArguments<T>& argum
   cudaError_t error = cudaErrorInvalidValue;
   [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
     const auto launch = [&]<int kConfig>() {
-      // Only 16-bit operands are realigned.
-      if constexpr (sizeof(T) == 2 || !kWgmmaTiles[kConfig].realigns) {
+      constexpr WgmmaTile kTile = kWgmmaTiles[kConfig];
+      // Only 16-bit operands are realigned, and only those of float32 fed.
+      if constexpr (sizeof(T) == 2 || (kTransA ? wgmma_can_feed_a(kTile) : !kTile.realigns)) {
         error = launch_wgmma_tile<T, kConfig, kTransA, kTransB>(plan, arguments, stream);
       }
       return true;

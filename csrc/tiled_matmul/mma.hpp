@@ -40,7 +40,9 @@ inline constexpr MmaTile kMmaTiles[] = {
     {64, 64, 64, 2, 2, 3, true, 3},     //
     {32, 64, 64, 2, 2, 4, true, 3},     //
     {128, 128, 32, 2, 4, 2, false, 1},  //
-    {64, 64, 64, 2, 2, 2, false, 2},   {128, 256, 64, 2, 4, 3, true, 1}, {128, 128, 64, 2, 2, 3, true, 2},
+    {64, 64, 64, 2, 2, 2, false, 2},    //
+    {128, 256, 64, 2, 4, 3, true, 1},   //
+    {128, 128, 64, 2, 2, 3, true, 2},   //
 };
 inline constexpr int kMmaConfigs = sizeof(kMmaTiles) / sizeof(kMmaTiles[0]);
 

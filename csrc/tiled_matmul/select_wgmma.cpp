@@ -26,12 +26,17 @@ constexpr std::int64_t kPackedPitch = 64;                                       
 // off its alignment 961 and 217.
 struct TileCost {
   double step, fixed;
+  double fed = 1.0;  // how many times as long a step takes whose a reaches the tensor cores through registers (TF32)
 };
 constexpr TileCost kWgmmaCosts[kWgmmaTileCount] = {
-    {0.593, 1.52}, {0.577, 1.26}, {0.436, 1.29}, {0.321, 1.07}, {0.307, 0.67}, {0.363, 1.81},
-    {0.185, 0.80}, {0.388, 0.52}, {0.287, 0.27}, {0.281, 2.99}, {0.266, 3.79}, {0.273, 3.28},
-    {0.809, 1.18}, {0.222, 0.87}, {0.134, 0.45}, {0.108, 0.48}, {0.816, 0.10}, {0.895, 0.10},
+    {0.593, 1.52, 1.03}, {0.577, 1.26, 1.03}, {0.436, 1.29, 1.02}, {0.321, 1.07, 1.35}, {0.307, 0.67, 1.33},
+    {0.363, 1.81, 1.1},  {0.185, 0.80, 1.3},  {0.388, 0.52, 1.2},  {0.287, 0.27, 1.4},  {0.281, 2.99, 1.3},
+    {0.266, 3.79, 1.3},  {0.273, 3.28},       {0.809, 1.18},       {0.222, 0.87, 1.25}, {0.134, 0.45, 1.4},
+    {0.108, 0.48, 1.3},  {0.816, 0.10},       {0.895, 0.10},
 };
+// Tiles of the two widths that wgmma_problem() tells apart.
+constexpr WgmmaTile kWideTile = kWgmmaTiles[0], kThinTile = kWgmmaTiles[14];
+static_assert(kWideTile.n >= 64 && kThinTile.n < 64);
 constexpr double kAloneShare = 0.822;   // of the time of a block, where the other of its multiprocessor is missing
 constexpr double kClusterShare = 0.9;   // of the multiprocessors, that clusters of more than two blocks can fill
 constexpr double kHiddenShare = 0.537;  // of the shorter of computing and moving bytes, how much the longer one hides
@@ -54,11 +59,10 @@ bool fits(DType dtype, std::int64_t length, std::int64_t lines, std::int64_t pit
 }
 
 OperandView view(const Problem& p, const Operand& operand, std::int64_t lines, std::int64_t line_stride,
-                 std::int64_t k_stride) {
+                 std::int64_t k_stride, bool takes_mn_major) {
   OperandView result;
   const std::int64_t k = p.k;
   const std::int64_t tma = tma_elements(p.dtype);
-  const bool takes_mn_major = element_size(p.dtype) == 2;  // a rule of wgmma
   result.is_batched = p.batch > 1 && operand.batch_stride != 0;
   const bool aligned = is_aligned(operand.data, kTmaBytes) &&
                        (!result.is_batched || (operand.batch_stride > 0 && operand.batch_stride % tma == 0 &&
@@ -87,9 +91,19 @@ std::int64_t packed_bytes(const Problem& p, const OperandView& v, std::int64_t l
   return v.pitch * (v.is_mn_major ? p.k : lines) * (v.is_batched ? p.batch : 1) * element_size(p.dtype);
 }
 
-bool is_off_lines(const Problem& p, const Operand& operand, const OperandView& v, bool is_packed) {
+// An operand that is read where it lies, its lines not on 128 bytes.
+bool is_off_lines(const Problem& p, const Operand& operand, const OperandView& v) {
   constexpr std::int64_t kLine = 128;
-  return !is_packed && (v.pitch * element_size(p.dtype) % kLine != 0 || !is_aligned(operand.data, kLine));
+  return v.pitch * element_size(p.dtype) % kLine != 0 || !is_aligned(operand.data, kLine);
+}
+
+// Bytes that are copied before the kernel can read the operands, those whose order changes on the way counted twice.
+std::int64_t copying(const Problem& p) {
+  const auto of = [&](const OperandView& v, std::int64_t lines, std::int64_t line_stride) {
+    if (v.is_addressable) return std::int64_t{0};
+    return (!v.is_mn_major && line_stride == 1 && lines > 1 ? 2 : 1) * packed_bytes(p, v, lines);
+  };
+  return of(view_a(p), p.m, p.a.row_stride) + of(view_b(p), p.n, p.b.col_stride);
 }
 
 bool representable(const Problem& p) {
@@ -97,15 +111,35 @@ bool representable(const Problem& p) {
   return p.m <= kMaxSize && p.n <= kMaxSize && p.k <= kMaxSize && p.batch <= kMaxSize;
 }
 
-std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device, int config, std::int64_t splits,
-                              bool is_a_displaced = false) {
-  const WgmmaTile& tile = kWgmmaTiles[config];
-  Problem p = wgmma_problem(problem, tile);
-  if (is_a_displaced) {
-    const std::optional<Problem> displaced = wgmma_displaces(tile) ? displaced_problem(p) : std::nullopt;
-    if (!displaced.has_value()) return std::nullopt;
-    p = *displaced;
+// What tiles of the same width work on, with a where it lies or copied, and displaced.
+struct KernelProblems {
+  explicit KernelProblems(const Problem& kernel_problem)
+      : straight(kernel_problem), displaced(displaced_problem(kernel_problem)) {}
+  const Problem* of(const WgmmaTile& tile, bool is_a_displaced) const {
+    if (!is_a_displaced) return &straight;
+    return wgmma_displaces(tile) && displaced.has_value() ? &*displaced : nullptr;
   }
+
+  Problem straight;
+  std::optional<Problem> displaced;
+};
+
+WgmmaWorkspace workspace_of(const Problem& p, const Plan& plan) {
+  constexpr std::int64_t kAlignment = 256;
+  WgmmaWorkspace w;
+  if (plan.splits > 1 && !splits_in_cluster(kWgmmaTiles[plan.config]))
+    w.bytes = round_up(p.m * p.n * p.batch * plan.splits * 4, kAlignment);
+  w.packed_a = w.bytes;
+  if (plan.is_a_packed) w.bytes += round_up(packed_bytes(p, view_a(p), p.m), kAlignment);
+  w.packed_b = w.bytes;
+  if (plan.is_b_packed) w.bytes += round_up(packed_bytes(p, view_b(p), p.n), kAlignment);
+  return w;
+}
+
+// p: the kernel's problem.
+std::optional<Plan> make_plan(const Problem& p, const DeviceFacts& device, int config, std::int64_t splits,
+                              bool is_a_displaced) {
+  const WgmmaTile& tile = kWgmmaTiles[config];
   const int step = wgmma_step(element_size(p.dtype));
   const std::int64_t k_blocks = wgmma_k_blocks(p, is_a_displaced);
   const std::int64_t split_blocks = ceil_div(k_blocks, splits);
@@ -136,6 +170,7 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   plan.is_a_realigned = realigns && !a.is_addressable && a.has_unit_stride;
   plan.is_b_realigned = realigns && !b.is_addressable && b.has_unit_stride;
   if (tile.realigns && !plan.is_a_realigned && !plan.is_b_realigned) return std::nullopt;
+  if (element_size(p.dtype) == 4 && a.is_mn_major && !wgmma_can_feed_a(tile)) return std::nullopt;
   plan.is_a_displaced = is_a_displaced;
   plan.is_a_packed = !a.is_addressable && !plan.is_a_realigned && !is_a_displaced;
   plan.is_b_packed = !b.is_addressable && !plan.is_b_realigned;
@@ -145,16 +180,15 @@ std::optional<Plan> make_plan(const Problem& problem, const DeviceFacts& device,
   plan.grid[1] = plan.grid[2] = 1;
   plan.block[0] = wgmma_threads(tile);
   plan.block[1] = 1;
-  plan.dynamic_shared_bytes = wgmma_shared_bytes(tile);
-  plan.workspace_bytes = wgmma_workspace(problem, plan).bytes;
+  plan.dynamic_shared_bytes = wgmma_shared_bytes(wgmma_tile(config, element_size(p.dtype), a.is_mn_major));
+  plan.workspace_bytes = workspace_of(p, plan).bytes;
   return plan;
 }
 
 // Estimated microseconds of a plan: waves of tiles, or the memory's time for the operands and the result, whichever is
 // longer; copies of operands, and the second pass over partial sums.
-double cost(const Problem& problem, const DeviceFacts& device, const Plan& plan) {
+double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
   const WgmmaTile& tile = kWgmmaTiles[plan.config];
-  const Problem p = wgmma_problem(problem, plan);
   const TileCost& tile_cost = kWgmmaCosts[plan.config];
   const bool is_large_cluster = splits_in_cluster(tile) && plan.splits > 2;
   const auto slots =
@@ -162,11 +196,13 @@ double cost(const Problem& problem, const DeviceFacts& device, const Plan& plan)
   const std::int64_t items = wgmma_row_tiles(p, tile) * ceil_div(p.n, tile.n) * p.batch * plan.splits;
   const double share = tile.per_sm > 1 && items <= device.sm_count ? kAloneShare : 1.0;
   const double steps = static_cast<double>(plan.split_k) / static_cast<double>(plan.tile_k);
+  const bool is_fed = element_size(p.dtype) == 4 && view_a(p).is_mn_major;
   const bool is_scattered = element_size(p.dtype) == 2 && !stores_by_tma(p);
   const double scattered =
       is_scattered && wgmma_sharers(tile) == 1 ? kScatteredTileUs * tile.m * tile.n / (128.0 * 128.0) : 0.0;
-  const double compute = static_cast<double>(ceil_div(items, std::max<std::int64_t>(slots, 1))) *
-                         (steps * tile_cost.step * share + tile_cost.fixed + scattered);
+  const double compute =
+      static_cast<double>(ceil_div(items, std::max<std::int64_t>(slots, 1))) *
+      (steps * tile_cost.step * (is_fed ? tile_cost.fed : 1.0) * share + tile_cost.fixed + scattered);
   const auto elements = [](std::int64_t rows, std::int64_t cols, std::int64_t batch) {
     return static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(batch);
   };
@@ -176,8 +212,9 @@ double cost(const Problem& problem, const DeviceFacts& device, const Plan& plan)
   const double d = elements(p.m, p.n, p.batch);
   const double memory = (a + b + d) * bytes / kBytesPerUs;
   // Lines of tiles that do not start on 128 bytes, which TMA reads in two.
-  const double lines = (is_off_lines(p, p.a, view_a(p), plan.is_a_packed) ? tile.m : 0.0) +
-                       (is_off_lines(p, p.b, view_b(p), plan.is_b_packed) ? 1.0 * tile.n / wgmma_sharers(tile) : 0.0);
+  const bool is_a_off = plan.is_a_displaced || (!plan.is_a_packed && is_off_lines(p, p.a, view_a(p)));
+  const bool is_b_off = !plan.is_b_packed && is_off_lines(p, p.b, view_b(p));
+  const double lines = (is_a_off ? tile.m : 0.0) + (is_b_off ? 1.0 * tile.n / wgmma_sharers(tile) : 0.0);
   const double split_lines = static_cast<double>(items) * steps * lines / kSplitLinesPerUs;
   double total = kLaunchUs + std::max({compute, memory, split_lines}) + (1 - kHiddenShare) * std::min(compute, memory);
   if (plan.is_a_packed || plan.is_b_packed) total += kPackLaunchUs;
@@ -196,9 +233,13 @@ Problem row_major_problem(const Problem& problem) {
   return problem.d.col_stride == 1 || problem.d.row_stride != 1 ? problem : exchanged(problem);
 }
 
+// float32 takes an a of either order, and b along k alone: exchanged, fewer copies may do.
 Problem wgmma_problem(const Problem& problem, const WgmmaTile& tile) {
-  if (tile.n >= 64) return row_major_problem(problem);
-  return problem.m < problem.n ? exchanged(problem) : problem;
+  if (tile.n < 64) return problem.m < problem.n ? exchanged(problem) : problem;
+  const Problem p = row_major_problem(problem);
+  if (element_size(p.dtype) == 2) return p;
+  const Problem other = exchanged(p);
+  return copying(other) < copying(p) ? other : p;
 }
 
 std::int64_t elements_off_boundary(const Operand& operand, DType dtype) {
@@ -235,8 +276,11 @@ std::int64_t wgmma_row_tiles(const Problem& p, const WgmmaTile& tile) {
   return round_up(ceil_div(p.m, tile.m), wgmma_sharers(tile));
 }
 
-OperandView view_a(const Problem& p) { return view(p, p.a, p.m, p.a.row_stride, p.a.col_stride); }
-OperandView view_b(const Problem& p) { return view(p, p.b, p.n, p.b.col_stride, p.b.row_stride); }
+OperandView view_a(const Problem& p) { return view(p, p.a, p.m, p.a.row_stride, p.a.col_stride, true); }
+// wgmma takes a b of float32 along k alone.
+OperandView view_b(const Problem& p) {
+  return view(p, p.b, p.n, p.b.col_stride, p.b.row_stride, element_size(p.dtype) == 2);
+}
 
 // Rows end on 16 bytes as well: TMA was seen to write up to there what lies past the end of a row (H200, n = 1 and
 // 138).
@@ -248,17 +292,7 @@ bool stores_by_tma(const Problem& p) {
 }
 
 WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan) {
-  constexpr std::int64_t kAlignment = 256;
-  const WgmmaTile& tile = kWgmmaTiles[plan.config];
-  const Problem p = wgmma_problem(problem, plan);
-  WgmmaWorkspace w;
-  if (plan.splits > 1 && !splits_in_cluster(tile))
-    w.bytes = round_up(p.m * p.n * p.batch * plan.splits * 4, kAlignment);
-  w.packed_a = w.bytes;
-  if (plan.is_a_packed) w.bytes += round_up(packed_bytes(p, view_a(p), p.m), kAlignment);
-  w.packed_b = w.bytes;
-  if (plan.is_b_packed) w.bytes += round_up(packed_bytes(p, view_b(p), p.n), kAlignment);
-  return w;
+  return workspace_of(wgmma_problem(problem, plan), plan);
 }
 
 bool wgmma_available(DType dtype, const DeviceFacts& device, Float32Precision precision) {
@@ -272,11 +306,13 @@ std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device
   const std::int64_t k_blocks = ceil_div(problem.k, wgmma_step(element_size(problem.dtype)));
   // The choice is made at every call: no more of it than there is to choose from.
   const bool is_copied = !view_a(problem).is_addressable || !view_b(problem).is_addressable;
+  const KernelProblems wide(wgmma_problem(problem, kWideTile)), thin(wgmma_problem(problem, kThinTile));
   std::optional<Plan> best;
   double best_cost = 0;
   for (int config = 0; config < kWgmmaTileCount; ++config) {
     const WgmmaTile& tile = kWgmmaTiles[config];
-    const Problem p = wgmma_problem(problem, tile);
+    const KernelProblems& problems = tile.n < 64 ? thin : wide;
+    const Problem& p = problems.straight;
     // Pieces of k only where the tiles leave half of the GPU idle, and each piece has work for its stages.
     const std::int64_t tiles = std::min<std::int64_t>(ceil_div(p.m, tile.m), device.sm_count) *
                                std::min<std::int64_t>(ceil_div(p.n, tile.n), device.sm_count) *
@@ -286,10 +322,11 @@ std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device
     if (splits_in_cluster(tile)) most = std::min<std::int64_t>(most, kMaxKCluster);
     for (std::int64_t splits = 1; splits <= most; splits += splits < 16 ? 1 : splits / 8) {
       for (const bool is_a_displaced : {false, true}) {
-        if (is_a_displaced && !is_copied) continue;
-        const std::optional<Plan> plan = make_plan(problem, device, config, splits, is_a_displaced);
+        const Problem* const kernel_problem = problems.of(tile, is_a_displaced);
+        if (kernel_problem == nullptr || (is_a_displaced && !is_copied)) continue;
+        const std::optional<Plan> plan = make_plan(*kernel_problem, device, config, splits, is_a_displaced);
         if (!plan.has_value()) continue;
-        const double estimate = cost(problem, device, *plan);
+        const double estimate = cost(*kernel_problem, device, *plan);
         if (!best.has_value() || estimate < best_cost) {
           best = plan;
           best_cost = estimate;
@@ -303,10 +340,14 @@ std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device
 std::vector<Plan> wgmma_plans(const Problem& problem, const DeviceFacts& device) {
   std::vector<Plan> plans;
   if (!representable(problem) || !wgmma_available(problem.dtype, device, problem.precision)) return plans;
+  const KernelProblems wide(wgmma_problem(problem, kWideTile)), thin(wgmma_problem(problem, kThinTile));
   for (int config = 0; config < kWgmmaTileCount; ++config) {
+    const WgmmaTile& tile = kWgmmaTiles[config];
     for (const int splits : {1, 2, 3, 4, 8, 16}) {
       for (const bool is_a_displaced : {false, true}) {
-        const std::optional<Plan> plan = make_plan(problem, device, config, splits, is_a_displaced);
+        const Problem* const kernel_problem = (tile.n < 64 ? thin : wide).of(tile, is_a_displaced);
+        if (kernel_problem == nullptr) continue;
+        const std::optional<Plan> plan = make_plan(*kernel_problem, device, config, splits, is_a_displaced);
         if (plan.has_value() && plan->splits == splits) plans.push_back(*plan);
       }
     }

@@ -16,7 +16,7 @@ namespace pmpp::matmul {
 Problem row_major_problem(const Problem& problem);
 
 // The problem as the kernel works on it, which may be its transpose, d' = b' a': where the result lies column by
-// column, and with tiles of few columns where m is the short side.
+// column, with tiles of few columns where m is the short side, and in float32 where less has to be copied.
 Problem wgmma_problem(const Problem& problem, const WgmmaTile& tile);
 
 // The kernel's problem with a as displaced rows, where that is possible: rows `period` apart, which lie equally far off

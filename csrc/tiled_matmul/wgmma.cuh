@@ -6,8 +6,9 @@
 // are read where they lie: a with k contiguous or (kTransA) with m, b with k contiguous or (kTransB) with n. The blocks
 // of a cluster work on tiles below each other, and each loads its share of their common tile of b into all of them.
 //
-// float32 goes by in steps of 32 of k, which are as many bytes, always with k contiguous. TMA rounds it to the nearest
-// tf32 on the way: the tensor cores alone would cut off the last 13 bits.
+// float32 goes by in steps of 32 of k, which are as many bytes, b always with k contiguous; an a with m contiguous
+// reaches the tensor cores through registers. TMA rounds it to the nearest tf32 on the way: the tensor cores alone
+// would cut off the last 13 bits.
 //
 // Where TMA cannot address a, because its rows do not start on 16 bytes, it may be displaced: rows a few apart (8 where
 // the pitch is odd) lie equally far off, and are a matrix of their own that starts up to 7 elements before. Those are
@@ -23,9 +24,9 @@
 // thread. Named barriers: 1 + i, warpgroup i, around its staging and what it clears; kLeadBarrier; kExchangeBarrier.
 //
 // Epilogue: the accumulators, scaled and added to c, are rounded once, staged in the 128-byte swizzle and stored by TMA
-// while the next tile is multiplied; where TMA cannot address d, by the threads. float32 needs no staging. With pieces
-// of k, float32 sums go to the workspace instead (reduce.cuh adds them up); or, where the pieces of a tile are the
-// blocks of a cluster, through shared memory, each block adding up its share of the rows in the order of k.
+// while the next tile is multiplied; where TMA cannot address d, and in float32, by the threads. With pieces of k,
+// float32 sums go to the workspace instead (reduce.cuh adds them up); or, where the pieces of a tile are the blocks of
+// a cluster, through shared memory, each block adding up its share of the rows in the order of k.
 //
 // Preconditions: select_wgmma.cpp; TMA fills what lies outside a matrix with zeros, so sizes are free.
 #pragma once
@@ -102,6 +103,14 @@ __device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, s
   }
 }
 
+// 32 of k by the tile's m of a float32 a that lies along m, with as many elements more as lines are apart.
+template <WgmmaTile kTile>
+__device__ __forceinline__ void load_fed_operand(char* to, const CUtensorMap& map, std::uint64_t* barrier, int row,
+                                                 int k, int batch) {
+  const int at[3] = {row, k, batch};
+  cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, to, &map, at, barrier);
+}
+
 template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
 __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
                                         std::int32_t first, std::int32_t step, std::int32_t items, std::uint32_t rank) {
@@ -120,9 +129,13 @@ __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const Wgm
       wait(shared.empty(ring.stage), ring.phase ^ 1);
       std::uint64_t* const full = shared.full(ring.stage);
       cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta, cuda::ptx::space_shared, full,
-                                           (kTile.m + kColumns) * kWgmmaK * 2);
-      load_operand<kTransA, kTile.m, 1>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m,
-                                        a_start + block * kStep, a_batch, rank);
+                                           wgmma_stage_bytes_of_a(kTile) + kColumns * kWgmmaK * 2);
+      if constexpr (kTile.feeds_a) {
+        load_fed_operand<kTile>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m, block * kStep, a_batch);
+      } else {
+        load_operand<kTransA, kTile.m, 1>(shared.a(ring.stage), args.a, full, item.row_tile * kTile.m,
+                                          a_start + block * kStep, a_batch, rank);
+      }
       load_operand<kTransB, kColumns, wgmma_sharers(kTile)>(shared.b(ring.stage), args.b, full, item.col_tile * kTile.n,
                                                             block * kStep - off, b_batch, rank);
       ring.advance();
@@ -220,21 +233,103 @@ __device__ __forceinline__ void clear_outside(char* rows, const WgmmaArguments<T
   ptx::bar_sync(1 + consumer, kWarpgroup);
 }
 
-// `lead` is the number of steps after which the second warpgroup is to begin; 0 where it has, or there is none.
-template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
-__device__ __forceinline__ void multiply(float (&sums)[kTile.n / 2], const WgmmaShared<kTile>& shared, int consumer,
-                                         const WgmmaArguments<T>& args, const WorkItem& item, int blocks,
-                                         Ring<kTile.stages>& ring, int lead = 0) {
-  // Within a box: 16 of k are 32 bytes of each line, or 16 lines where the operand lies the other way.
-  constexpr int kStepA = kTransA ? 2048 : 32, kLeadingA = kTransA ? kWgmmaBoxBytes : 16;
-  constexpr int kStepB = kTransB ? 2048 : 32, kLeadingB = kTransB ? kWgmmaBoxBytes : 16;
-  // The compiler must not know the zeros: where it moves them it serialises the wgmma (ptxas C7515).
+// This thread's elements of the four products of a step of an a that lies along m.
+struct FedStep {
+  std::uint32_t a[kWgmmaK / 16][4];
+
+  // `lines`: 32 of k, at the warp's first row.
+  template <WgmmaTile kTile>
+  __device__ __forceinline__ void read(const char* lines) {
+    constexpr int kPitch = wgmma_fed_pitch(kTile);
+    const int lane = threadIdx.x % 32;
+    const auto* const at = reinterpret_cast<const std::uint32_t*>(lines) + lane % 4 * kPitch + lane / 4;
+#pragma unroll
+    for (int product = 0; product < kWgmmaK / 16; ++product) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[product][i] = at[(product * 8 + i / 2 * 4) * kPitch + i % 2 * 8];
+    }
+  }
+};
+
+// Zeros, which the compiler must not know: where it moves them it serialises the wgmma (ptxas C7515).
+template <int kCount>
+__device__ __forceinline__ void clear(float (&sums)[kCount]) {
 #pragma unroll
   for (float& sum : sums) {
     sum = 0;
     asm volatile("" : "+f"(sum));
   }
+}
+
+// What the steps of a tile have in common once their products are issued. One group stays in flight; the one before has
+// read its stage.
+template <WgmmaTile kTile>
+struct StepsInFlight {
+  const WgmmaShared<kTile>& shared;
+  Ring<kTile.stages>& ring;
+  int lead;  // steps after which the second warpgroup is to begin; 0 where it has, or there is none
   int unreleased = -1;
+
+  __device__ __forceinline__ void end_step(int block) {
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<1>();
+    if (unreleased >= 0) release<kTile>(shared, unreleased);
+    unreleased = ring.stage;
+    ring.advance();
+    if constexpr (kHasLead<kTile>) {
+      if (block + 1 == lead) ptx::bar_arrive(kLeadBarrier, 2 * kWarpgroup);
+    }
+  }
+  template <int kCount>
+  __device__ __forceinline__ void end_tile(float (&sums)[kCount]) {
+    ptx::wgmma_wait_group<0>();
+#pragma unroll
+    for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");  // not to be read before the wait
+    if (unreleased >= 0) release<kTile>(shared, unreleased);
+  }
+};
+
+// A tile's steps of k, where a lies along m. The elements of a step are read while the step before is multiplied.
+template <class T, WgmmaTile kTile>
+__device__ __forceinline__ void multiply_fed(float (&sums)[kTile.n / 2], const WgmmaShared<kTile>& shared, int consumer,
+                                             int blocks, Ring<kTile.stages>& ring, int lead) {
+  clear(sums);
+  const int first_row = consumer * 64 + static_cast<int>(threadIdx.x) / 32 % 4 * 16;
+  StepsInFlight<kTile> steps = {shared, ring, lead};
+  const auto step = [&](int block, FedStep& fed) {
+    wait(shared.full(ring.stage), ring.phase);
+    fed.read<kTile>(shared.a(ring.stage) + first_row * static_cast<int>(sizeof(T)));
+    const std::uint32_t b = ptx::shared_address(shared.b(ring.stage));
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int product = 0; product < kWgmmaK / 16; ++product) {
+      ptx::Wgmma<T, kTile.n, true, false>::mma(sums, fed.a[product], ptx::wgmma_descriptor(b + product * 32, 16, 1024),
+                                               block + product > 0);
+    }
+    steps.end_step(block);
+  };
+  // Steps take turns with two sets of registers, without a branch in between: ptxas then sees that none is written that
+  // a product still reads, and else serialises the wgmma (C7513). A third set, read a step earlier, did not help: H200,
+  // 4096 x 4096 x 4096 366 us instead of 343.
+  FedStep even, odd;
+  int block = 0;
+  for (; block + 1 < blocks; block += 2) {
+    step(block, even);
+    step(block + 1, odd);
+  }
+  if (block < blocks) step(block, even);
+  steps.end_tile(sums);
+}
+
+template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
+__device__ __forceinline__ void multiply(float (&sums)[kTile.n / 2], const WgmmaShared<kTile>& shared, int consumer,
+                                         const WgmmaArguments<T>& args, const WorkItem& item, int blocks,
+                                         Ring<kTile.stages>& ring, int lead) {
+  // Within a box: 16 of k are 32 bytes of each line, or 16 lines where the operand lies the other way.
+  constexpr int kStepA = kTransA ? 2048 : 32, kLeadingA = kTransA ? kWgmmaBoxBytes : 16;
+  constexpr int kStepB = kTransB ? 2048 : 32, kLeadingB = kTransB ? kWgmmaBoxBytes : 16;
+  clear(sums);
+  StepsInFlight<kTile> steps = {shared, ring, lead};
   for (int block = 0; block < blocks; ++block) {
     wait(shared.full(ring.stage), ring.phase);
     if constexpr (kMayDisplace<T, kTile, kTransA, kTransB>) {
@@ -253,20 +348,20 @@ __device__ __forceinline__ void multiply(float (&sums)[kTile.n / 2], const Wgmma
                                                     ptx::wgmma_descriptor(b + step * kStepB, kLeadingB, 1024),
                                                     block + step > 0);
     }
-    ptx::wgmma_commit_group();
-    // One group stays in flight; the one before has read its stage.
-    ptx::wgmma_wait_group<1>();
-    if (unreleased >= 0) release<kTile>(shared, unreleased);
-    unreleased = ring.stage;
-    ring.advance();
-    if constexpr (kHasLead<kTile>) {
-      if (block + 1 == lead) ptx::bar_arrive(kLeadBarrier, 2 * kWarpgroup);
-    }
+    steps.end_step(block);
   }
-  ptx::wgmma_wait_group<0>();
-#pragma unroll
-  for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");  // not to be read before the wait
-  if (unreleased >= 0) release<kTile>(shared, unreleased);
+  steps.end_tile(sums);
+}
+
+template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
+__device__ __forceinline__ void multiply_tile(float (&sums)[kTile.n / 2], const WgmmaShared<kTile>& shared,
+                                              int consumer, const WgmmaArguments<T>& args, const WorkItem& item,
+                                              int blocks, Ring<kTile.stages>& ring, int lead = 0) {
+  if constexpr (kTile.feeds_a) {
+    multiply_fed<T, kTile>(sums, shared, consumer, blocks, ring, lead);
+  } else {
+    multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, item, blocks, ring, lead);
+  }
 }
 
 template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
@@ -289,16 +384,17 @@ __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const Wgm
       }
     }
     touch_shared_row_of_c(p, std::int64_t{item.col_tile} * kTile.n, kTile.n, item.batch);
-    multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, item, blocks, ring, lead);
+    multiply_tile<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, item, blocks, ring, lead);
     const FragmentOrigin at = {std::int64_t{item.row_tile} * kTile.m + consumer * 64 + warp * 16 + lane / 4,
                                std::int64_t{item.col_tile} * kTile.n + lane % 4 * 2};
     if (s.splits > 1) {
       const std::int64_t matrix = std::int64_t{item.split} * s.batch + item.batch;
-      store_partial(sums, p, s.partial + matrix * p.m * p.n, at);
+      store_partial<sums_may_lie_along_m<T>(kTile)>(sums, p, s.partial + matrix * p.m * p.n, s.partial_along_m != 0,
+                                                    at);
     } else {
       apply_scalars(sums, p, at, item.batch);
       if constexpr (sizeof(T) == sizeof(float)) {
-        store_fragments(sums, p, at, item.batch);
+        store_float<kTile>(sums, p, shared, consumer, item, at);
       } else {
         if constexpr (kTile.n >= 64) {
           if (args.schedule.store_by_tma) {
@@ -404,8 +500,8 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
   for (std::int32_t index = first; index < items; index += step) {
     const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
     const int begin = item.split * s.split_blocks;
-    multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, item, min(s.split_blocks, s.k_blocks - begin),
-                                         ring);
+    multiply_tile<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, item,
+                                              min(s.split_blocks, s.k_blocks - begin), ring);
 
     // The stages are free once every warpgroup has read them.
     if constexpr (kConsumers > 1) ptx::bar_sync(kExchangeBarrier, kConsumers * kWarpgroup);
@@ -432,7 +528,7 @@ template <class T, int kConfig, bool kTransA, bool kTransB>
 __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTiles[kConfig].per_sm)
     tiled_matmul_wgmma_kernel(const __grid_constant__ WgmmaArguments<T> args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr WgmmaTile kTile = kWgmmaTiles[kConfig];
+  constexpr WgmmaTile kTile = wgmma_tile(kConfig, sizeof(T), kTransA);
   extern __shared__ __align__(1024) char raw[];
   const WgmmaShared<kTile> shared = {raw};
   const WgmmaSchedule& s = args.schedule;

@@ -13,6 +13,7 @@ namespace pmpp::matmul {
 struct WgmmaTile {
   int m, n, stages, cluster, per_sm;
   bool realigns = false;
+  bool feeds_a = false;  // not of the table: feeding_a()
 };
 inline constexpr int kMaxKCluster = 8;  // the largest cluster that every GPU of sm_90 runs
 
@@ -44,6 +45,23 @@ inline constexpr WgmmaTile kWgmmaTiles[] = {
 };
 inline constexpr int kWgmmaTileCount = sizeof(kWgmmaTiles) / sizeof(kWgmmaTiles[0]);
 
+// The tile as it works on a float32 a that lies along m: wgmma takes such operands along k alone from shared memory,
+// but from registers in any order. TMA lays a out as it lies, and the multiplying threads read their elements of it.
+constexpr WgmmaTile feeding_a(WgmmaTile tile) {
+  tile.feeds_a = true;
+  return tile;
+}
+// Whether there are registers for it: the elements of two steps take 32.
+constexpr bool wgmma_can_feed_a(const WgmmaTile& tile) {
+  return !tile.realigns && tile.per_sm <= (tile.cluster == 0 ? 1 : 2);
+}
+constexpr WgmmaTile wgmma_tile(int config, int element_bytes, bool is_a_mn_major) {
+  return element_bytes == 4 && is_a_mn_major ? feeding_a(kWgmmaTiles[config]) : kWgmmaTiles[config];
+}
+// Elements between its lines in shared memory: 8 more than a line has, so that the four lines and eight elements that a
+// warp reads at once lie in different banks.
+constexpr int wgmma_fed_pitch(const WgmmaTile& tile) { return tile.m + 8; }
+
 // Each warpgroup of 128 threads multiplies 64 rows.
 constexpr int wgmma_consumers(const WgmmaTile& tile) { return tile.m / 64; }
 // Registers go from the loading to the multiplying threads, a warpgroup as a whole, where a block has the
@@ -60,20 +78,34 @@ constexpr bool splits_in_cluster(const WgmmaTile& tile) { return tile.cluster ==
 constexpr int wgmma_sharers(const WgmmaTile& tile) { return splits_in_cluster(tile) ? 1 : tile.cluster; }
 // A tile of b that lies along n is loaded in whole boxes of 64.
 constexpr int wgmma_box_columns(const WgmmaTile& tile) { return tile.n < 64 ? 64 : tile.n; }
-constexpr int wgmma_stage_bytes(const WgmmaTile& tile) { return (tile.m + wgmma_box_columns(tile)) * kWgmmaK * 2; }
+constexpr int wgmma_stage_bytes_of_a(const WgmmaTile& tile) {
+  return (tile.feeds_a ? wgmma_fed_pitch(tile) : tile.m) * kWgmmaK * 2;
+}
+constexpr int wgmma_stage_bytes(const WgmmaTile& tile) {
+  return wgmma_stage_bytes_of_a(tile) + (tile.feeds_a ? tile.n : wgmma_box_columns(tile)) * kWgmmaK * 2;
+}
 // Whether the tile takes a displaced a: two that share a tile of b of 256 columns have no register left for it.
 constexpr bool wgmma_displaces(const WgmmaTile& tile) {
   return !tile.realigns && !(tile.n == 256 && wgmma_sharers(tile) > 1);
+}
+// Where the problem is mostly an exchanged one, d lies column by column, and so do then the sums of pieces of k, that
+// the second pass may write d as it reads them.
+template <class T>
+constexpr bool sums_may_lie_along_m(const WgmmaTile& tile) {
+  return sizeof(T) == 4 || tile.n < 64;
 }
 // Columns that the epilogue stages, and boxes of 64 that it has room for: two are in turn stored and written.
 constexpr int wgmma_staged_columns(const WgmmaTile& tile) {
   return tile.n % 128 == 0 ? 128 : tile.n < 64 ? tile.n : 64;
 }
 constexpr int wgmma_staged_boxes(const WgmmaTile& tile) { return tile.n % 128 == 0 ? 2 : 1; }
-constexpr int wgmma_staging_bytes(const WgmmaTile& tile) { return tile.m * wgmma_staged_boxes(tile) * 64 * 2; }
+// A fed tile has no room for a second box, nor, being one of float32, for row ends.
+constexpr int wgmma_staging_bytes(const WgmmaTile& tile) {
+  return tile.m * (tile.feeds_a ? 1 : wgmma_staged_boxes(tile)) * 64 * 2;
+}
 // A chunk of 16 bytes for each row, where a tile is stored in several parts.
 constexpr int wgmma_row_end_bytes(const WgmmaTile& tile) {
-  return tile.n > wgmma_staged_columns(tile) ? tile.m * 16 : 0;
+  return !tile.feeds_a && tile.n > wgmma_staged_columns(tile) ? tile.m * 16 : 0;
 }
 constexpr int wgmma_shared_bytes(const WgmmaTile& tile) {
   return tile.stages * wgmma_stage_bytes(tile) + wgmma_staging_bytes(tile) + wgmma_row_end_bytes(tile) +
@@ -85,11 +117,13 @@ constexpr int wgmma_shared_bytes(const WgmmaTile& tile) {
 constexpr int exchange_pitch(const WgmmaTile& tile) { return tile.n + 8; }
 
 // 227 KiB are there for a block of sm_90, and 1 KiB of the 228 of a multiprocessor is taken for each block.
+constexpr bool wgmma_fits(const WgmmaTile& tile) {
+  return wgmma_shared_bytes(tile) <= 227 * 1024 && tile.per_sm * (wgmma_shared_bytes(tile) + 1024) <= 228 * 1024 &&
+         tile.m * exchange_pitch(tile) * 4 <= tile.stages * wgmma_stage_bytes(tile);
+}
 static_assert([] {
   for (const WgmmaTile& tile : kWgmmaTiles) {
-    if (wgmma_shared_bytes(tile) > 227 * 1024 || tile.per_sm * (wgmma_shared_bytes(tile) + 1024) > 228 * 1024)
-      return false;
-    if (tile.m * exchange_pitch(tile) * 4 > tile.stages * wgmma_stage_bytes(tile)) return false;
+    if (!wgmma_fits(tile) || !wgmma_fits(feeding_a(tile))) return false;
   }
   return true;
 }());
@@ -106,7 +140,8 @@ struct WgmmaSchedule {
   std::int32_t a_batched = 0, b_batched = 0;  // 0: one matrix for the whole batch
   // Where a is displaced: elements from one matrix of the batch to the next, and from the map's start to the first.
   std::int32_t a_displaced = 0, a_apart = 0, a_start = 0;
-  float* partial = nullptr;  // with splits > 1: float32 sums [split][batch][m][n]
+  float* partial = nullptr;          // with splits > 1: float32 sums [split][batch][m][n]
+  std::int32_t partial_along_m = 0;  // [split][batch][n][m] instead
 };
 
 }  // namespace pmpp::matmul

@@ -47,7 +47,7 @@ __device__ __forceinline__ WorkItem work_item(const WgmmaSchedule& s, std::int32
 
 template <WgmmaTile kTile>
 struct WgmmaShared {
-  static constexpr int kBytesA = kTile.m * kWgmmaK * 2;
+  static constexpr int kBytesA = wgmma_stage_bytes_of_a(kTile);
   static constexpr int kStageBytes = wgmma_stage_bytes(kTile);
 
   char* base;  // a multiple of 1024 bytes, as the swizzle is one of addresses
@@ -55,7 +55,7 @@ struct WgmmaShared {
   __device__ char* a(int stage) const { return base + stage * kStageBytes; }
   __device__ char* b(int stage) const { return a(stage) + kBytesA; }
   __device__ char* staging(int consumer) const {
-    return base + kTile.stages * kStageBytes + consumer * (wgmma_staged_boxes(kTile) * kWgmmaBoxBytes);
+    return base + kTile.stages * kStageBytes + consumer * (wgmma_staging_bytes(kTile) / wgmma_consumers(kTile));
   }
   __device__ uint4* row_ends(int consumer) const {
     return reinterpret_cast<uint4*>(staging(wgmma_consumers(kTile))) + consumer * 64;

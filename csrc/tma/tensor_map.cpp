@@ -35,7 +35,8 @@ cudaError_t encode_new(CUtensorMap* map, const MatrixMap& matrix) {
   if (matrix.dtype == DType::kFloat32) type = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   const CUresult result =
       function(map, type, 3, const_cast<void*>(matrix.data), sizes, pitches, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+               matrix.is_swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -59,7 +60,7 @@ std::string to_string(const MatrixMap& matrix) {
   std::ostringstream out;
   out << "tensor map of " << dtype_name(matrix.dtype) << " at " << matrix.data << ": " << matrix.batch << " x "
       << matrix.lines << " x " << matrix.length << ", pitches " << matrix.batch_pitch << " and " << matrix.pitch
-      << ", box " << matrix.box_lines << " x " << matrix.box_length;
+      << ", box " << matrix.box_lines << " x " << matrix.box_length << (matrix.is_swizzled ? "" : ", not swizzled");
   return out.str();
 }
 

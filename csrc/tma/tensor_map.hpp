@@ -11,8 +11,9 @@
 
 namespace pmpp::tma {
 
-// `batch` matrices of `lines` lines of `length` contiguous elements, moved in boxes of box_length x box_lines, whose
-// lines are 128 bytes, in the 128-byte swizzle. Float32 is rounded to the nearest tf32 on the way to shared memory.
+// `batch` matrices of `lines` lines of `length` contiguous elements, moved in boxes of box_length x box_lines: in the
+// 128-byte swizzle, where lines of a box are 128 bytes, or line behind line, in multiples of 16 bytes. Float32 is
+// rounded to the nearest tf32 on the way to shared memory.
 // Address and pitches are multiples of 16 bytes, pitches below 2^40 bytes, sizes up to 2^31 - 1. Elements outside the
 // matrix are read as zeros and not written.
 struct MatrixMap {
@@ -21,6 +22,7 @@ struct MatrixMap {
   std::int64_t length = 0, lines = 0, batch = 1;
   std::int64_t pitch = 0, batch_pitch = 0;  // elements
   int box_length = 64, box_lines = 64;
+  bool is_swizzled = true;
 
   bool operator==(const MatrixMap&) const = default;
 };

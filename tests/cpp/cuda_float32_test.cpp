@@ -256,16 +256,21 @@ TEST_P(CudaFloat32, TheSameBitsEveryTime) {
 }
 
 TEST_P(CudaFloat32, IsCapturedOnItsStream) {
-  const MatmulCase spec = case_of(40, 48, 512);
-  MatmulData first(spec);
-  for (const Plan& plan : DeviceCase(first).plans(algorithm())) {
-    const bool is_emulated = plan.algorithm == Algorithm::kEmulated;
-    const bool has_second_pass =
-        plan.splits > 1 && (is_emulated || !matmul::splits_in_cluster(matmul::kWgmmaTiles[plan.config]));
-    MatmulData data(spec);
-    // The split of both operands; or a copy of b, whose columns are not contiguous.
-    check_captured(data, DeviceCase(data), plan, 2 + (has_second_pass ? 1 : 0));
-    if (HasFailure()) return;
+  for (const int pad : {0, 1}) {
+    MatmulCase spec = case_of(40, 48, 512);
+    spec.a_pad = spec.b_pad = pad;
+    MatmulData first(spec);
+    for (const Plan& plan : DeviceCase(first).plans(algorithm())) {
+      const bool is_emulated = plan.algorithm == Algorithm::kEmulated;
+      const bool has_second_pass =
+          plan.splits > 1 && (is_emulated || !matmul::splits_in_cluster(matmul::kWgmmaTiles[plan.config]));
+      // The split of both operands; or one copy of those that lie off their alignment.
+      const bool has_first_pass = is_emulated || plan.is_a_packed || plan.is_b_packed;
+      EXPECT_EQ(has_first_pass, is_emulated || pad != 0) << to_string(plan);
+      MatmulData data(spec);
+      check_captured(data, DeviceCase(data), plan, 1 + (has_first_pass ? 1 : 0) + (has_second_pass ? 1 : 0));
+      if (HasFailure()) return;
+    }
   }
 }
 

@@ -536,8 +536,10 @@ TEST(Tf32Select, IsThereOnlyWhereItIsAllowed) {
   }
 }
 
-// The tensor cores take tf32 with k contiguous alone.
-TEST(Tf32Select, OperandsOfTheOtherOrderAreCopied) {
+// The tensor cores take tf32 with k contiguous alone from shared memory; but a, which is b where the problem was
+// exchanged, reaches them through registers in either order. So only where neither operand lies along k one is copied,
+// the smaller; and with thin tiles the one with the short side.
+TEST(Tf32Select, AtMostOneOperandOfTheOtherOrderIsCopied) {
   const std::int64_t m = 512, n = 768, k = 1024;
   for (const bool is_a_transposed : {false, true}) {
     for (const bool is_b_transposed : {false, true}) {
@@ -548,17 +550,45 @@ TEST(Tf32Select, OperandsOfTheOtherOrderAreCopied) {
       EXPECT_GT(plans.size(), 30u);
       for (const Plan& plan : plans) {
         const std::string what = to_string(plan);
-        const bool is_exchanged = plan.tile_n < 64;  // the short side is the thin tiles' own
-        EXPECT_EQ(is_exchanged ? plan.is_b_packed : plan.is_a_packed, is_a_transposed) << what;
-        EXPECT_EQ(is_exchanged ? plan.is_a_packed : plan.is_b_packed, !is_b_transposed) << what;
+        const WgmmaTile& tile = kWgmmaTiles[plan.config];
+        const Problem kernel_problem = wgmma_problem(p, plan);
+        const bool is_thin = plan.tile_n < 64, is_copied = is_a_transposed && (!is_b_transposed || is_thin);
+        const bool is_exchanged = is_thin || !is_b_transposed;
+        EXPECT_EQ(kernel_problem.m, is_exchanged ? n : m) << what;
+        EXPECT_FALSE(plan.is_a_packed) << what;
+        EXPECT_EQ(plan.is_b_packed, is_copied) << what;
+        const bool is_fed = is_exchanged ? !is_b_transposed : is_a_transposed;
+        EXPECT_EQ(view_a(kernel_problem).is_mn_major, is_fed) << what;
+        EXPECT_FALSE(view_b(kernel_problem).is_mn_major) << what;
+        EXPECT_TRUE(!is_fed || wgmma_can_feed_a(tile)) << what;
+        EXPECT_EQ(plan.dynamic_shared_bytes, wgmma_shared_bytes(is_fed ? feeding_a(tile) : tile)) << what;
         EXPECT_FALSE(plan.is_a_realigned || plan.is_b_realigned) << what;
         EXPECT_EQ(plan.tile_k, 32) << what;
         EXPECT_EQ(plan.split_k % 32, 0) << what;
         EXPECT_GE(plan.split_k * plan.splits, k) << what;
-        const std::int64_t copies = (is_a_transposed ? m * k * 4 : 0) + (is_b_transposed ? 0 : n * k * 4);
-        EXPECT_GE(plan.workspace_bytes, copies) << what;
+        EXPECT_GE(plan.workspace_bytes, is_copied ? m * k * 4 : 0) << what;
       }
     }
+  }
+}
+
+// An operand off its alignment is copied as it lies where the kernel takes that order.
+TEST(Tf32Select, CopiesTurnAsLittleAsPossible) {
+  Problem p = problem_of(300, 401, 203, 1, Float32Precision::kTf32);
+  for (const Plan& plan : wgmma_plans(p, h200_facts())) {
+    if (plan.tile_n < 64) continue;
+    const Problem kernel_problem = wgmma_problem(p, plan);
+    EXPECT_TRUE(plan.is_a_packed && plan.is_b_packed) << to_string(plan);
+    EXPECT_EQ(kernel_problem.m, 401) << to_string(plan);
+    EXPECT_TRUE(view_a(kernel_problem).is_mn_major) << to_string(plan);
+  }
+  p.a = {nullptr, 1, 300, 0};
+  p.b = {nullptr, 1, 203, 0};
+  for (const Plan& plan : wgmma_plans(p, h200_facts())) {
+    if (plan.tile_n < 64) continue;
+    EXPECT_FALSE(plan.is_a_packed) << to_string(plan);
+    EXPECT_TRUE(plan.is_b_packed) << to_string(plan);
+    EXPECT_EQ(wgmma_problem(p, plan).m, 300) << to_string(plan);
   }
 }
 
@@ -571,6 +601,10 @@ TEST(Tf32Select, FourElementsAreTheAlignmentOfTma) {
   p.a.data = reinterpret_cast<const void*>(std::uintptr_t{4});
   EXPECT_FALSE(view_a(p).is_addressable);
   EXPECT_FALSE(view_a(p).is_mn_major);
+  p.a = {nullptr, 1, 64, 0};
+  EXPECT_TRUE(view_a(p).is_addressable && view_a(p).is_mn_major);
+  p.a.col_stride = 66;
+  EXPECT_TRUE(!view_a(p).is_addressable && view_a(p).is_mn_major);
   EXPECT_FALSE(stores_by_tma(p));
 }
 

@@ -13,6 +13,9 @@ TEST(TensorMap, ItsDescriptionIsOneLineWithEverySize) {
   matrix.pitch = 104, matrix.batch_pitch = 21008;
   matrix.box_lines = 128;
   EXPECT_EQ(to_string(matrix), "tensor map of bfloat16 at 0x4560: 3 x 202 x 101, pitches 21008 and 104, box 128 x 64");
+  matrix.is_swizzled = false;
+  EXPECT_EQ(to_string(matrix),
+            "tensor map of bfloat16 at 0x4560: 3 x 202 x 101, pitches 21008 and 104, box 128 x 64, not swizzled");
 }
 
 // Maps are kept by their description: it has to tell all of them apart.
@@ -33,6 +36,7 @@ TEST(TensorMap, ADescriptionDiffersInAnyField) {
   EXPECT_TRUE(differs(&MatrixMap::batch_pitch, 8));
   EXPECT_TRUE(differs(&MatrixMap::box_length, 32));
   EXPECT_TRUE(differs(&MatrixMap::box_lines, 128));
+  EXPECT_TRUE(differs(&MatrixMap::is_swizzled, false));
 }
 
 }  // namespace
