@@ -619,48 +619,48 @@ def _goal_table(results: Results, op: str | None, what: str, goals: Iterable[Goa
     return _table([*words, "cases", "mean", "goal", "worst", "goal"], rows, len(words)) if rows else []
 
 
+def _cuda_goals(results: Results, op: str, what: str, goals: Iterable[Goal], explanation: str) -> list[str]:
+    """The goals of an operator on CUDA beside what was measured; nothing where no record belongs to any."""
+    rows = _goal_table(results, op, what, goals) if _is_cuda(results) else []
+    return [explanation, "", *rows, ""] if rows else []
+
+
 def transpose_goals(results: Results) -> list[str]:
     """The goals of transposes beside what was measured; nothing where no record belongs to any."""
-    rows = _goal_table(results, "padded_transpose", "matrices", TRANSPOSE_GOALS) if _is_cuda(results) else []
-    if not rows:
-        return []
-    return [
+    return _cuda_goals(
+        results,
+        "padded_transpose",
+        "matrices",
+        TRANSPOSE_GOALS,
         "Goals of `padded_transpose` for contiguous matrices of every element size. A copy is `y.copy_(x)` of a "
         "contiguous tensor of the same bytes, PyTorch is `x.t().contiguous()`; all three are timed interleaved. The "
         "mean is the geometric one, sizes are rounded to whole MiB, and +1 is a base one element past an aligned one:",
-        "",
-        *rows,
-        "",
-    ]
+    )
 
 
 def matmul_goals(results: Results) -> list[str]:
     """The goals of 16-bit products beside what was measured; nothing where no record belongs to any."""
-    rows = _goal_table(results, "tiled_matmul", "products", _matmul_goals(results)) if _is_cuda(results) else []
-    if not rows:
-        return []
-    return [
+    return _cuda_goals(
+        results,
+        "tiled_matmul",
+        "products",
+        _matmul_goals(results),
         "Goals of `tiled_matmul` in bfloat16 and float16 (m x n x k, in any layout that was measured). PyTorch is "
         "`torch.mm`, timed interleaved; the mean is the geometric one, NT, TN and TT are operands that lie transposed, "
         "and +1 is bases one element past an aligned one:",
-        "",
-        *rows,
-        "",
-    ]
+    )
 
 
 def wide_goals(results: Results) -> list[str]:
     """The goals of float32 and complex64 beside what was measured; nothing where no record belongs to any."""
-    rows = _goal_table(results, "tiled_matmul", "products", WIDE_GOALS) if _is_cuda(results) else []
-    if not rows:
-        return []
-    return [
+    return _cuda_goals(
+        results,
+        "tiled_matmul",
+        "products",
+        WIDE_GOALS,
         "Goals of `tiled_matmul` in float32, in PyTorch's IEEE setting where TF32 is not named, and complex64, in any "
         "layout that was measured; the goals that no case was measured for are left out:",
-        "",
-        *rows,
-        "",
-    ]
+    )
 
 
 def summary(results: Results, *, by_group: bool) -> list[str]:

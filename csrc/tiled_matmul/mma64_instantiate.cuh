@@ -2,13 +2,12 @@
 // compile side by side.
 #pragma once
 
-#include <utility>
-
 #include "csrc/common/int_math.hpp"
 #include "csrc/common/shared_memory.cuh"
 #include "csrc/tiled_matmul/launch_mma64.hpp"
 #include "csrc/tiled_matmul/mma.hpp"
 #include "csrc/tiled_matmul/mma64.cuh"
+#include "csrc/tiled_matmul/start.cuh"
 
 namespace pmpp::matmul {
 namespace mma64_detail {
@@ -20,17 +19,6 @@ cudaError_t start(const Mma64Arguments<T>& args, unsigned blocks, cudaStream_t s
   if (const cudaError_t error = allow_shared_memory<kKernel, kBytes>(); error != cudaSuccess) return error;
   kKernel<<<blocks, kMma64Tiles[kConfig].threads(), kBytes, stream>>>(args);
   return cudaGetLastError();
-}
-
-template <class T, int kConfig>
-cudaError_t start_ordered(const Mma64Arguments<T>& args, bool a_along_k, bool b_along_k, unsigned blocks,
-                          cudaStream_t stream) {
-  if (a_along_k) {
-    return b_along_k ? start<T, kConfig, true, true>(args, blocks, stream)
-                     : start<T, kConfig, true, false>(args, blocks, stream);
-  }
-  return b_along_k ? start<T, kConfig, false, true>(args, blocks, stream)
-                   : start<T, kConfig, false, false>(args, blocks, stream);
 }
 
 // Whether pairs of columns can be written together.
@@ -46,27 +34,18 @@ template <class T>
 cudaError_t launch_mma64_typed(const Plan& plan, const Problem& problem, void* partial, cudaStream_t stream) {
   Mma64Arguments<T> args{};
   args.p = make_arguments<T>(problem);
-  args.tiles_m = ceil_div(problem.m, plan.tile_m);
-  args.tiles_n = ceil_div(problem.n, plan.tile_n);
-  args.splits = static_cast<int>(plan.splits);
-  args.split_k = plan.split_k;
-  args.items = args.tiles_m * args.tiles_n * problem.batch * plan.splits;
+  set_work(args, plan, problem);
   args.partial = static_cast<T*>(partial);
   args.wide = mma64_detail::is_wide(problem, partial);
-  cudaError_t error = cudaErrorInvalidValue;
-  [&]<int... kConfig>(std::integer_sequence<int, kConfig...>) {
-    const auto try_one = [&]<int kOne>() {
-      if constexpr (kMma64Tiles[kOne].planes * 8 == sizeof(T)) {
-        if (plan.config == kOne) {
-          error = mma64_detail::start_ordered<T, kOne>(args, mma_a(problem).along_k(), mma_b(problem).along_k(),
-                                                       static_cast<unsigned>(plan.grid[0]), stream);
-        }
-      }
-    };
-    (try_one.template operator()<kConfig>(), ...);
-  }
-  (std::make_integer_sequence<int, kMma64Configs>());
-  return error;
+  const auto blocks = static_cast<unsigned>(plan.grid[0]);
+  return visit_config<kMma64Configs>(plan.config, [&]<int kConfig>() {
+    if constexpr (kMma64Tiles[kConfig].planes * 8 == sizeof(T)) {
+      return visit_orders(mma_a(problem).along_k(), mma_b(problem).along_k(), [&]<bool kAAlongK, bool kBAlongK>() {
+        return mma64_detail::start<T, kConfig, kAAlongK, kBAlongK>(args, blocks, stream);
+      });
+    }
+    return cudaErrorInvalidValue;
+  });
 }
 
 }  // namespace pmpp::matmul

@@ -6,6 +6,7 @@
 #include "csrc/tiled_matmul/mma64.hpp"
 #include "csrc/tiled_matmul/select.hpp"
 #include "csrc/tiled_matmul/select_mma64.hpp"
+#include "csrc/tiled_matmul/select_tile.hpp"
 
 namespace pmpp::matmul {
 namespace {
@@ -35,42 +36,10 @@ bool runs(const MmaTile& tile, const Problem& p, const DeviceFacts& device) {
   return !tile.async || (is_mma_async(mma_a(p), p.batch) && is_mma_async(mma_b(p), p.batch));
 }
 
-// Tiles of all batches; kMaxGridX where there are more.
-std::int64_t tiles_of(const MmaTile& tile, const Problem& p) {
-  std::int64_t tiles = 1;
-  for (const std::int64_t count : {ceil_div(p.m, tile.m), ceil_div(p.n, tile.n), p.batch}) {
-    if (count > kMaxGridX / std::max<std::int64_t>(tiles, 1)) return kMaxGridX;
-    tiles *= count;
-  }
-  return tiles;
-}
-
-// k of each piece; the last has the rest. Rounding up to whole steps may leave fewer pieces than asked.
-std::int64_t split_length(const MmaTile& tile, std::int64_t k, int splits) {
-  return round_up(ceil_div(k, splits), tile.k);
-}
-
-Plan plan_of(int config, const Problem& p, int splits) {
+Plan plan_of(int config, const Problem& p, std::int64_t splits) {
   const MmaTile& tile = kMmaTiles[config];
-  Plan plan;
-  plan.algorithm = Algorithm::kMma;
-  plan.is_cuda = true;
-  plan.tile_m = tile.m;
-  plan.tile_n = tile.n;
-  plan.tile_k = tile.k;
-  plan.block[0] = tile.threads();
-  plan.block[1] = 1;
-  plan.dynamic_shared_bytes = tile.shared_bytes();
-  plan.config = config;
-  plan.stages = tile.stages;
-  plan.split_k = splits == 1 || p.k == 0 ? p.k : split_length(tile, p.k, splits);
-  plan.splits = splits == 1 || p.k == 0 ? 1 : static_cast<int>(ceil_div(p.k, plan.split_k));
-  // All blocks lie on x; beyond its limit they stride on.
-  const std::int64_t tiles = tiles_of(tile, p);
-  plan.grid[0] = tiles > kMaxGridX / plan.splits ? kMaxGridX : tiles * plan.splits;
-  plan.grid[1] = plan.grid[2] = 1;
-  if (plan.splits > 1) plan.workspace_bytes = partial_bytes(p, plan.splits);
-  return plan;
+  return tile_plan(Algorithm::kMma, config, {tile.m, tile.n, tile.k, tile.threads(), tile.stages, tile.shared_bytes()},
+                   p, splits);
 }
 
 // Products that the busiest multiprocessor has to do, as if at full speed: whole tiles, in waves.
@@ -107,7 +76,7 @@ std::optional<Plan> mma_plan(const Problem& problem, const DeviceFacts& device) 
   for (int config = 0; config < kMmaConfigs; ++config) {
     const MmaTile& tile = kMmaTiles[config];
     if (!runs(tile, problem, device)) continue;
-    const std::int64_t tiles = std::max<std::int64_t>(tiles_of(tile, problem), 1);
+    const std::int64_t tiles = std::max<std::int64_t>(tiles_of(tile.m, tile.n, problem), 1);
     const std::int64_t most = std::min(device.sm_count / tiles, problem.k / kShortestSplit);
     for (int splits = 1; splits <= std::max<std::int64_t>(most, 1); ++splits) {
       const Plan plan = plan_of(config, problem, splits);

@@ -4,6 +4,7 @@
 
 #include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/mma64.hpp"
+#include "csrc/tiled_matmul/select_tile.hpp"
 
 namespace pmpp::matmul {
 namespace {
@@ -38,38 +39,10 @@ bool runs(const Mma64Tile& tile, DType dtype, const DeviceFacts& device) {
          mma64_shared_bytes(tile) <= device.shared_memory_opt_in;
 }
 
-// Tiles of all batches; kMaxGridX where there are more.
-std::int64_t tiles_of(const Mma64Tile& tile, const Problem& p) {
-  std::int64_t tiles = 1;
-  for (const std::int64_t count : {ceil_div(p.m, tile.m), ceil_div(p.n, tile.n), p.batch}) {
-    if (count > kMaxGridX / std::max<std::int64_t>(tiles, 1)) return kMaxGridX;
-    tiles *= count;
-  }
-  return tiles;
-}
-
-// Rounding pieces up to whole steps may leave fewer than asked.
 Plan plan_of(int config, const Problem& p, std::int64_t splits) {
   const Mma64Tile& tile = kMma64Tiles[config];
-  Plan plan;
-  plan.algorithm = Algorithm::kMma;
-  plan.is_cuda = true;
-  plan.tile_m = tile.m;
-  plan.tile_n = tile.n;
-  plan.tile_k = kMma64K;
-  plan.block[0] = tile.threads();
-  plan.block[1] = 1;
-  plan.dynamic_shared_bytes = mma64_shared_bytes(tile);
-  plan.config = config;
-  plan.stages = tile.stages;
-  plan.split_k = splits == 1 || p.k == 0 ? p.k : round_up(ceil_div(p.k, splits), std::int64_t{kMma64K});
-  plan.splits = splits == 1 || p.k == 0 ? 1 : ceil_div(p.k, plan.split_k);
-  // All blocks lie on x; beyond its limit they stride on.
-  const std::int64_t tiles = tiles_of(tile, p);
-  plan.grid[0] = tiles > kMaxGridX / plan.splits ? kMaxGridX : tiles * plan.splits;
-  plan.grid[1] = plan.grid[2] = 1;
-  if (plan.splits > 1) plan.workspace_bytes = partial_bytes(p, plan.splits);
-  return plan;
+  return tile_plan(Algorithm::kMma, config,
+                   {tile.m, tile.n, kMma64K, tile.threads(), tile.stages, mma64_shared_bytes(tile)}, p, splits);
 }
 
 // Cycles that the busiest multiprocessor should take.
@@ -104,7 +77,7 @@ std::optional<Plan> mma64_plan(const Problem& p, const DeviceFacts& device) {
   for (int config = 0; config < kMma64Configs; ++config) {
     const Mma64Tile& tile = kMma64Tiles[config];
     if (!runs(tile, p.dtype, device)) continue;
-    const std::int64_t tiles = std::max<std::int64_t>(tiles_of(tile, p), 1);
+    const std::int64_t tiles = std::max<std::int64_t>(tiles_of(tile.m, tile.n, p), 1);
     const std::int64_t most = std::max<std::int64_t>(
         1, std::min({kMostSplits, device.sm_count * tile.min_blocks / tiles, p.k / kShortestSplit}));
     for (std::int64_t splits = 1; splits <= most; ++splits) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/common/int_math.hpp"
+#include "csrc/tiled_matmul/select_tile.hpp"
 #include "csrc/tiled_matmul/simt.hpp"
 
 namespace pmpp::matmul {
@@ -47,41 +48,16 @@ bool runs(const SimtTile& tile, DType dtype, const DeviceFacts& device) {
          simt_shared_bytes(tile, simt_element(dtype)) <= device.shared_memory_opt_in;
 }
 
-// Tiles of all batches; kMaxGridX where there are more.
-std::int64_t tiles_of(const SimtTile& tile, const Problem& p) {
-  std::int64_t tiles = 1;
-  for (const std::int64_t count : {ceil_div(p.m, tile.m()), ceil_div(p.n, tile.n()), p.batch}) {
-    if (count > kMaxGridX / std::max<std::int64_t>(tiles, 1)) return kMaxGridX;
-    tiles *= count;
-  }
-  return tiles;
-}
-
 std::int64_t fewest_splits(const Problem& p) { return std::max<std::int64_t>(ceil_div(p.k, kLongestSplit), 1); }
 
-// `p` is simt_problem(). Rounding pieces up to whole steps may leave fewer than asked.
+// `p` is simt_problem().
 Plan plan_of(int config, const Problem& p, std::int64_t splits) {
   const SimtTile& tile = kSimtTiles[config];
   const SimtElement element = simt_element(p.dtype);
-  Plan plan;
-  plan.algorithm = Algorithm::kSimt;
-  plan.is_cuda = true;
-  plan.tile_m = tile.m();
-  plan.tile_n = tile.n();
-  plan.tile_k = tile.k;
-  plan.block[0] = tile.threads();
-  plan.block[1] = 1;
-  plan.dynamic_shared_bytes = simt_shared_bytes(tile, element);
-  plan.config = config;
-  plan.stages = simt_stages(tile, element);
-  plan.split_k = splits == 1 || p.k == 0 ? p.k : round_up(ceil_div(p.k, splits), tile.k);
-  plan.splits = splits == 1 || p.k == 0 ? 1 : ceil_div(p.k, plan.split_k);
-  // All blocks lie on x; beyond its limit they stride on.
-  const std::int64_t tiles = tiles_of(tile, p);
-  plan.grid[0] = tiles > kMaxGridX / plan.splits ? kMaxGridX : tiles * plan.splits;
-  plan.grid[1] = plan.grid[2] = 1;
-  if (plan.splits > 1) plan.workspace_bytes = partial_bytes(p, plan.splits);
-  return plan;
+  return tile_plan(
+      Algorithm::kSimt, config,
+      {tile.m(), tile.n(), tile.k, tile.threads(), simt_stages(tile, element), simt_shared_bytes(tile, element)}, p,
+      splits);
 }
 
 // Cycles that the busiest multiprocessor should take, where a product takes `work` multiply-adds.
@@ -141,7 +117,7 @@ std::optional<Plan> simt_plan(const Problem& problem, const DeviceFacts& device)
   for (int config = 0; config < kSimtConfigs; ++config) {
     const SimtTile& tile = kSimtTiles[config];
     if (!runs(tile, p.dtype, device)) continue;
-    const std::int64_t tiles = std::max<std::int64_t>(tiles_of(tile, p), 1);
+    const std::int64_t tiles = std::max<std::int64_t>(tiles_of(tile.m(), tile.n(), p), 1);
     const std::int64_t fewest = fewest_splits(p);
     const std::int64_t most = std::max(
         fewest, std::min({kMostSplits, device.sm_count * tile.min_blocks / tiles, p.k / (kShortestSplit * tile.k)}));

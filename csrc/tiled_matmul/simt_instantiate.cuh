@@ -8,6 +8,7 @@
 #include "csrc/tiled_matmul/launch_simt.hpp"
 #include "csrc/tiled_matmul/simt.cuh"
 #include "csrc/tiled_matmul/simt_start.cuh"
+#include "csrc/tiled_matmul/start.cuh"
 
 namespace pmpp::matmul {
 namespace simt_detail {
@@ -30,11 +31,7 @@ cudaError_t launch_simt_typed(const Plan& plan, const Problem& problem, void* pa
   const MmaOperand b = mma_b(problem);
   SimtArguments<T> args{};
   args.p = make_arguments<T>(problem);
-  args.tiles_m = ceil_div(problem.m, plan.tile_m);
-  args.tiles_n = ceil_div(problem.n, plan.tile_n);
-  args.splits = static_cast<int>(plan.splits);
-  args.split_k = static_cast<int>(plan.split_k);
-  args.items = args.tiles_m * args.tiles_n * problem.batch * plan.splits;
+  set_work(args, plan, problem);
   args.partial = static_cast<AccumulatorOf<T>*>(partial);
   args.wide = simt_detail::is_wide<T>(problem, partial);
   args.a_along_k = a.along_k();
@@ -52,7 +49,7 @@ cudaError_t launch_simt_typed(const Plan& plan, const Problem& problem, void* pa
     }
     return cudaErrorInvalidValue;
   } else {
-    return simt_detail::visit_config(plan.config, [&]<int kConfig>() {
+    return visit_config<kSimtConfigs>(plan.config, [&]<int kConfig>() {
       if constexpr (simt_detail::has_tile<T>(kSimtTiles[kConfig])) {
         return simt_detail::start<T, kConfig, SimtOrder::kAlongMN, SimtOrder::kAlongMN>(args, blocks, stream);
       }

@@ -3,13 +3,14 @@
 #pragma once
 
 #include "csrc/tiled_matmul/simt_start.cuh"
+#include "csrc/tiled_matmul/start.cuh"
 
 namespace pmpp::matmul {
 
 template <SimtOrder kAOrder>
 cudaError_t launch_simt_ordered(int config, const SimtArguments<float>& args, SimtOrder b_order, unsigned blocks,
                                 cudaStream_t stream) {
-  return simt_detail::visit_config(config, [&]<int kConfig>() {
+  return visit_config<kSimtConfigs>(config, [&]<int kConfig>() {
     if constexpr (simt_detail::has_tile<float>(kSimtTiles[kConfig])) {
       switch (b_order) {
         case SimtOrder::kAlongK:

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <type_traits>
-#include <utility>
 
 #include "csrc/common/shared_memory.cuh"
 #include "csrc/tiled_matmul/launch_simt.hpp"
@@ -24,18 +23,6 @@ cudaError_t start(const SimtArguments<T>& args, unsigned blocks, cudaStream_t st
 template <class T>
 constexpr bool has_tile(const SimtTile& tile) {
   return tile.words * 4 == sizeof(AccumulatorOf<T>) && (!tile.only_float32 || std::is_same_v<T, float>);
-}
-
-// Calls visitor.operator()<kConfig>() for a row of the table; cudaErrorInvalidValue where there is none such.
-template <class Visitor, int... kConfigs>
-cudaError_t visit_config(int config, Visitor&& visitor, std::integer_sequence<int, kConfigs...>) {
-  cudaError_t error = cudaErrorInvalidValue;
-  ((config == kConfigs ? static_cast<void>(error = visitor.template operator()<kConfigs>()) : void()), ...);
-  return error;
-}
-template <class Visitor>
-cudaError_t visit_config(int config, Visitor&& visitor) {
-  return visit_config(config, visitor, std::make_integer_sequence<int, kSimtConfigs>());
 }
 
 }  // namespace simt_detail

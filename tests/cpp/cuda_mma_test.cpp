@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <limits>
-#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "csrc/tiled_matmul/select.hpp"
 #include "tests/cpp/cuda_plans.hpp"
 #include "tests/cpp/cuda_support.hpp"
+#include "tests/cpp/cuda_tiles.hpp"
 #include "tests/cpp/matmul_cases.hpp"
 
 namespace pmpp::test {
@@ -24,56 +23,16 @@ using matmul::MmaTile;
 using matmul::Plan;
 using matmul::Problem;
 
-std::vector<Plan> plans_of(const DeviceCase& on_device, int config) {
-  std::vector<Plan> plans = on_device.plans(matmul::Algorithm::kMma);
-  std::erase_if(plans, [&](const Plan& plan) { return plan.config != config; });
-  return plans;
-}
-
-// Runs a case with every plan of the tile; returns how many there are.
-int check_config(MatmulData& data, int config) {
-  const DeviceCase on_device(data);
-  const std::vector<Plan> plans = plans_of(on_device, config);
-  check_plans(data, on_device, plans);
-  return static_cast<int>(plans.size());
-}
-int check_config(const MatmulCase& spec, int config) {
-  MatmulData data(spec);
-  return check_config(data, config);
-}
-
-class CudaMma : public NeedsCuda<::testing::TestWithParam<std::tuple<int, DType>>> {
+class CudaMma : public NeedsMma<::testing::TestWithParam<std::tuple<int, DType>>> {
  protected:
-  void SetUp() override {
-    NeedsCuda::SetUp();
-    if (!IsSkipped() && current_device_facts().compute_capability < 80) {
-      GTEST_SKIP() << "mma needs compute capability 8.0";
-    }
-  }
   int config() const { return std::get<0>(GetParam()); }
   const MmaTile& tile() const { return kMmaTiles[config()]; }
   DType dtype() const { return std::get<1>(GetParam()); }
 
-  // The case in all four orders of a and b.
-  void check_orders(MatmulCase spec) {
-    for (const Layout a : {Layout::kRowMajor, Layout::kColumnMajor}) {
-      for (const Layout b : {Layout::kRowMajor, Layout::kColumnMajor}) {
-        spec.a = a, spec.b = b;
-        EXPECT_GT(check_config(spec, config()), 0);
-        if (HasFailure()) return;
-      }
-    }
+  TestedTile tested() const {
+    return {matmul::Algorithm::kMma, config(), dtype(), tile().m, tile().n, tile().k, tile().stages};
   }
-  void check_aligned_orders(MatmulCase spec) {
-    for (const Layout a : {Layout::kRowMajor, Layout::kColumnMajor}) {
-      for (const Layout b : {Layout::kRowMajor, Layout::kColumnMajor}) {
-        spec.a = a, spec.b = b;
-        align_lines(spec);
-        EXPECT_GT(check_config(spec, config()), 0);
-        if (HasFailure()) return;
-      }
-    }
-  }
+  int check(const MatmulCase& spec) const { return tested().check(spec); }
 };
 
 INSTANTIATE_TEST_SUITE_P(All, CudaMma,
@@ -87,21 +46,21 @@ INSTANTIATE_TEST_SUITE_P(All, CudaMma,
 
 TEST_P(CudaMma, SizesAroundTheTile) {
   const int m = tile().m, n = tile().n, k = tile().k;
-  const std::int64_t sizes[][3] = {{1, 1, 1},
-                                   {m, n, k},
-                                   {m - 1, n + 1, k - 1},
-                                   {m + 1, n - 1, k + 1},
-                                   {m + 1, n + 1, 2 * k - 1},
-                                   {1, n, 3 * k + 1},
-                                   {m, 1, tile().stages * k},
-                                   {2 * m - 1, 2 * n + 3, (tile().stages + 2) * k + 5}};
-  int count = 0;
-  for (const auto& [rows, cols, inner] : sizes) {
-    MatmulCase spec{dtype(), rows, cols, inner};
-    spec.guard = count++ % 2 * 3;
-    check_aligned_orders(spec);
-    if (HasFailure()) return;
-  }
+  check_each_size(dtype(),
+                  {{1, 1, 1},
+                   {m, n, k},
+                   {m - 1, n + 1, k - 1},
+                   {m + 1, n - 1, k + 1},
+                   {m + 1, n + 1, 2 * k - 1},
+                   {1, n, 3 * k + 1},
+                   {m, 1, tile().stages * k},
+                   {2 * m - 1, 2 * n + 3, (tile().stages + 2) * k + 5}},
+                  [&](const MatmulCase& sized) {
+                    check_each_order(sized, [&](MatmulCase spec) {
+                      align_lines(spec);
+                      EXPECT_GT(check(spec), 0);
+                    });
+                  });
 }
 
 // Element alignment of base and pitch of both operands, and of d in both orders.
@@ -114,7 +73,7 @@ TEST_P(CudaMma, EveryResidue) {
       spec.a_pad = pad, spec.b_pad = (pad + residue) % 8, spec.d_pad = pad;
       spec.guard = residue;
       spec.d = pad % 2 == 0 ? Layout::kRowMajor : Layout::kColumnMajor;
-      check_orders(spec);
+      check_each_order(spec, [&](const MatmulCase& ordered) { EXPECT_GT(check(ordered), 0); });
       if (HasFailure()) return;
     }
   }
@@ -125,14 +84,14 @@ TEST_P(CudaMma, ResultsOfEveryAlignmentAndOrder) {
     for (const Layout d : {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced, Layout::kReversed}) {
       MatmulCase spec{dtype(), 40, 72, 64};
       spec.d = d, spec.d_pad = residue % 4 * 2, spec.guard = residue;
-      EXPECT_GT(check_config(spec, config()), 0);
+      EXPECT_GT(check(spec), 0);
       if (HasFailure()) return;
     }
   }
   for (const int d_pad : {0, 8, 4}) {  // 16-byte writes with a ragged end, and none
     MatmulCase spec{dtype(), 33, 75, 64};
     spec.b_pad = 5, spec.d_pad = 5 + d_pad, spec.guard = 8;
-    EXPECT_GT(check_config(spec, config()), 0);
+    EXPECT_GT(check(spec), 0);
   }
 }
 
@@ -145,149 +104,48 @@ TEST_P(CudaMma, EpilogueBatchesAndPieces) {
     spec.a_batch = count == 1 ? BatchLayout::kShared : BatchLayout::kPacked;
     spec.b_batch = count == 2 ? BatchLayout::kReversed : BatchLayout::kPacked;
     spec.guard = count++ % 3 * 4;
-    EXPECT_GE(check_config(spec, config()), 3) << "whole, in two pieces, in three";
+    EXPECT_GE(check(spec), 3) << "whole, in two pieces, in three";
     if (HasFailure()) return;
   }
   for (const std::int64_t n : {37, 44}) {  // partial sums by the element and by four
     MatmulCase spec{dtype(), 21, n, 600};
     spec.fill = Fill::kPositiveIntegers;
     align_lines(spec);
-    EXPECT_GE(check_config(spec, config()), 3);
+    EXPECT_GE(check(spec), 3);
   }
 }
 
 TEST_P(CudaMma, RealValuesAndTheSameBitsTwice) {
-  MatmulCase spec{dtype(), 136, 264, 328};
-  spec.fill = Fill::kReal;
-  MatmulData data(spec);
+  MatmulData data(real_case(dtype()));
   const DeviceCase on_device(data);
-  for (const Plan& plan : plans_of(on_device, config())) {
-    std::vector<std::byte> once, again;
-    on_device.run(plan, once);
-    on_device.run(plan, again);
-    EXPECT_EQ(once, again) << to_string(plan);
-  }
-  check_plans(data, on_device, plans_of(on_device, config()));
+  check_same_bits_twice(tested(), on_device);
+  check_plans(data, on_device, tested().plans(on_device));
 }
 
-// A plan with a single block must still do everything.
 TEST_P(CudaMma, OneBlockStridesOverEverything) {
-  MatmulCase spec{dtype(), 2 * tile().m + 8, tile().n + 8, 3 * tile().k, 2};
-  MatmulData data(spec);
-  const DeviceCase on_device(data);
-  std::vector<Plan> plans = plans_of(on_device, config());
-  for (Plan& plan : plans) plan.grid[0] = 1;
-  check_plans(data, on_device, plans);
+  check_one_block(tested(), MatmulCase{dtype(), 2 * tile().m + 8, tile().n + 8, 3 * tile().k, 2});
 }
 
-// All strides, sizes of 0 and 1, NaN and infinities: what every algorithm must do. Only tiles that read anything.
 TEST_P(CudaMma, MatchesTheOracle) {
   if (tile().async) GTEST_SKIP() << "reads aligned operands only";
-  for (std::size_t index = 0; index < 2; ++index) {
-    const Execute any_plan = [&](MatmulData& data) {
-      const DeviceCase on_device(data);
-      const std::vector<Plan> plans = plans_of(on_device, config());
-      ASSERT_FALSE(plans.empty());
-      on_device.run(plans[index % plans.size()], data.d.storage);
-    };
-    check_everything(any_plan, dtype(), {tile().k});
-  }
+  check_against_the_oracle(tested());
 }
 
-// NaN in an operand's neighbours, and in what lies past the end of k, must not reach the result; infinities must.
-TEST_P(CudaMma, SpecialsReachTheirRowAndColumnOnly) {
-  for (const long double special :
-       {std::numeric_limits<long double>::quiet_NaN(), std::numeric_limits<long double>::infinity()}) {
-    MatmulCase spec{dtype(), 24, 40, 72};
-    spec.fill = Fill::kPositiveIntegers;
-    MatmulData data(spec);
-    store(dtype(), data.a.address(0, 23, 71), {special, 0, 0});
-    store(dtype(), data.b.address(0, 0, 3), {special, 0, 0});
-    EXPECT_GT(check_config(data, config()), 0);
-  }
-}
+TEST_P(CudaMma, SpecialsReachTheirRowAndColumnOnly) { check_specials(tested()); }
 
-// Shapes, orders, pitches, offsets, epilogues and batches at random.
 TEST_P(CudaMma, RandomProblems) {
-  constexpr Layout kOperands[] = {Layout::kRowMajor,    Layout::kColumnMajor, Layout::kRowMajor,
-                                  Layout::kColumnMajor, Layout::kSliced,      Layout::kReversed};
-  constexpr Layout kResults[] = {Layout::kRowMajor, Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced};
-  std::mt19937_64 random(static_cast<std::uint64_t>(config()) + 1);
-  const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<std::uint64_t>(limit)); };
-  for (int count = 0; count < 24 && !HasFailure(); ++count) {
-    MatmulCase spec{dtype(), 1 + below(150), 1 + below(270), 1 + below(300), 1 + below(2)};
-    spec.a = kOperands[below(tile().async ? 4 : 6)], spec.b = kOperands[below(tile().async ? 4 : 6)];
-    spec.d = kResults[below(4)];
-    if (tile().async) {
-      spec.batch = 1;
-      align_lines(spec);
-    } else {
-      spec.a_pad = below(9), spec.b_pad = below(9), spec.a_offset = below(9), spec.b_offset = below(9);
-    }
-    spec.d_pad = below(9), spec.guard = below(9);
-    if (below(2) == 0) spec.c = kResults[below(4)];
-    spec.beta = matmul::scalar(below(3)), spec.alpha = matmul::scalar(1 + below(2));
-    EXPECT_GT(check_config(spec, config()), 0) << "case " << count;
-  }
+  check_random_problems(tested(), static_cast<std::uint64_t>(config()) + 1, 24, 300, tile().async);
 }
 
-// Rows of a and b and columns of d lie 2^32 + 8 elements apart: an offset kept in 32 bits meets the wrong ones.
-TEST_P(CudaMma, ElementsBeyond32BitOffsets) {
-  constexpr std::int64_t kFar = (std::int64_t{1} << 32) + 8;
-  constexpr std::size_t kBytes = 2 * (static_cast<std::size_t>(kFar) + 24);
-  std::size_t free = 0, total = 0;
-  PMPP_ASSERT_CUDA(cudaMemGetInfo(&free, &total));
-  const DeviceMemory memory(free > kBytes + (std::size_t{1} << 30) ? kBytes : 0);
-  if (memory.at(0) == nullptr) {
-    GTEST_SKIP() << "needs " << kBytes << " bytes of device memory, " << free << " are free";
-  }
-  const auto put = [&](std::int64_t element, int value) {
-    std::byte bits[2];
-    store(dtype(), bits, {static_cast<long double>(value), 0, 0});
-    EXPECT_EQ(cudaSuccess, cudaMemcpy(memory.at(2 * element), bits, 2, cudaMemcpyHostToDevice));
-  };
-  const auto get = [&](std::int64_t element) {
-    std::byte bits[2];
-    EXPECT_EQ(cudaSuccess, cudaMemcpy(bits, memory.at(2 * element), 2, cudaMemcpyDeviceToHost));
-    return static_cast<double>(load(dtype(), bits).re);
-  };
-  put(0, 2), put(1, 3), put(kFar, -5), put(kFar + 1, 7);        // a
-  put(8, 11), put(9, 13), put(kFar + 8, -1), put(kFar + 9, 4);  // b
-  Problem p{};
-  p.dtype = dtype();
-  p.m = p.n = p.k = 2;
-  p.a = {memory.at(0), kFar, 1, 0};
-  p.b = {memory.at(16), kFar, 1, 0};
-  p.d = {memory.at(32), 1, kFar, 0};
-  int run = 0;
-  for (const Plan& plan : matmul::mma_plans(p, current_device_facts())) {
-    if (plan.config != config()) continue;
-    ++run;
-    PMPP_ASSERT_CUDA(matmul::launch(plan, p, test::current_device_facts(), nullptr, nullptr));
-    PMPP_ASSERT_CUDA(cudaDeviceSynchronize());
-    EXPECT_EQ(get(16), 2 * 11 + 3 * -1);
-    EXPECT_EQ(get(17), -5 * 11 + 7 * -1);
-    EXPECT_EQ(get(kFar + 16), 2 * 13 + 3 * 4);
-    EXPECT_EQ(get(kFar + 17), -5 * 13 + 7 * 4);
-  }
-  EXPECT_EQ(run, 1);
-}
+TEST_P(CudaMma, ElementsBeyond32BitOffsets) { check_far_lines(tested(), {{true, false, true}}); }
 
-// Also the two launches of a split product can be captured, run nothing while they are, and give the result later.
-TEST_P(CudaMma, IsCapturedOnItsStream) {
-  const MatmulCase spec{dtype(), 40, 48, 512};
-  MatmulData first(spec);
-  for (const Plan& plan : plans_of(DeviceCase(first), config())) {
-    MatmulData data(spec);
-    check_captured(data, DeviceCase(data), plan, plan.splits > 1 ? 2 : 1);
-  }
-}
+TEST_P(CudaMma, IsCapturedOnItsStream) { check_capture(tested()); }
 
 // A plan that reads by cp.async is refused for operands that do not lie so, before anything reaches CUDA.
 TEST_P(CudaMma, MisalignedOperandsAreRefused) {
   if (!tile().async) GTEST_SKIP() << "reads operands of any alignment";
   MatmulData data(MatmulCase{dtype(), 16, 16, 16});
-  const std::vector<Plan> plans = plans_of(DeviceCase(data), config());
+  const std::vector<Plan> plans = tested().plans(DeviceCase(data));
   ASSERT_FALSE(plans.empty());
   const DeviceMemory memory(4096);
   Problem problem = data.problem();

@@ -122,6 +122,24 @@ inline void check_captured(MatmulData& data, const DeviceCase& on_device, const 
   EXPECT_EQ(cudaSuccess, cudaStreamDestroy(stream));
 }
 
+// Calls check(spec, count) with each of a and b in every layout; those of d, and how far off their alignment the
+// operands start, take turns.
+template <class Check>
+void check_every_layout(MatmulCase spec, const Check& check) {
+  constexpr Layout kAll[] = {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced,     Layout::kSlicedColumnMajor,
+                             Layout::kReversed, Layout::kSameRow,     Layout::kSameColumn, Layout::kSameElement};
+  constexpr Layout kResults[] = {Layout::kRowMajor, Layout::kColumnMajor, Layout::kSliced, Layout::kReversed};
+  int count = 0;
+  for (const Layout a : kAll) {
+    for (const Layout b : kAll) {
+      spec.a = a, spec.b = b, spec.d = kResults[count % 4];
+      spec.odd_offset = count % 3;
+      check(spec, count++);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
 // Makes the lines of a and b start at multiples of 16 bytes, in whichever order they lie.
 inline void align_lines(MatmulCase& spec) {
   const auto pad = [](std::int64_t line) { return static_cast<int>((8 - line % 8) % 8); };

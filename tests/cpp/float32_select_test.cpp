@@ -21,33 +21,22 @@
 #include "csrc/tiled_matmul/select_emulated.hpp"
 #include "csrc/tiled_matmul/select_wgmma.hpp"
 #include "csrc/tiled_matmul/split.hpp"
+#include "tests/cpp/select_cases.hpp"
 
 namespace pmpp::matmul {
 namespace {
 
+using test::device_of;
+
 Problem problem_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch = 1,
                    Float32Precision precision = Float32Precision::kIeee) {
-  Problem p{};
-  p.dtype = DType::kFloat32;
+  Problem p = test::contiguous_problem(DType::kFloat32, m, n, k, batch);
   p.precision = precision;
-  p.m = m, p.n = n, p.k = k, p.batch = batch;
-  p.a = {nullptr, k, 1, m * k};
-  p.b = {nullptr, n, 1, k * n};
-  p.d = {nullptr, n, 1, m * n};
   return p;
 }
 
 Problem complex_problem_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch = 1) {
-  Problem p = problem_of(m, n, k, batch);
-  p.dtype = DType::kComplex64;
-  return p;
-}
-
-DeviceFacts device_of(int capability, int shared_opt_in = 227 * 1024) {
-  DeviceFacts facts = h200_facts();
-  facts.compute_capability = capability;
-  facts.shared_memory_opt_in = shared_opt_in;
-  return facts;
+  return test::contiguous_problem(DType::kComplex64, m, n, k, batch);
 }
 
 // ---- the split -----------------------------------------------------------------------------------------------------

@@ -7,48 +7,26 @@
 #include <string>
 
 #include "csrc/common/int_math.hpp"
+#include "tests/cpp/select_cases.hpp"
 
 namespace pmpp::matmul {
 namespace {
 
-constexpr std::int64_t kLaunchLimitX = 2147483647;
-constexpr std::int64_t kLaunchLimitYZ = 65535;
+using test::device_with;
+using test::kLaunchLimitYZ;
+
 // The steps whose grids are those of their tiles; the others have tests of their own.
 constexpr Algorithm kCudaLadder[] = {Algorithm::kNaive, Algorithm::kTiled, Algorithm::kTiledDynamic};
 constexpr Algorithm kCpuLadder[] = {Algorithm::kNaive, Algorithm::kBlocked};
 
 Problem problem_of(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype = DType::kFloat32,
                    std::int64_t batch = 1) {
-  Problem p{};
-  p.dtype = dtype;
-  p.m = m, p.n = n, p.k = k, p.batch = batch;
-  // Some sizes here are beyond any memory: their strides wrap around, and nobody looks at them.
-  const auto area = [](std::int64_t rows, std::int64_t cols) {
-    return static_cast<std::int64_t>(static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(cols));
-  };
-  p.a = {nullptr, k, 1, area(m, k)};
-  p.b = {nullptr, n, 1, area(k, n)};
-  p.d = {nullptr, n, 1, area(m, n)};
-  return p;
-}
-
-DeviceFacts device_with(int max_threads, int shared_memory) {
-  DeviceFacts facts = h200_facts();
-  facts.max_threads_per_block = max_threads;
-  facts.shared_memory_per_block = shared_memory;
-  return facts;
+  return test::contiguous_problem(dtype, m, n, k, batch);
 }
 
 void expect_launchable(const Plan& plan, const DeviceFacts& device) {
-  EXPECT_TRUE(plan.is_cuda);
-  EXPECT_GE(plan.block[0], 1);
-  EXPECT_GE(plan.block[1], 1);
-  EXPECT_LE(plan.block[0] * plan.block[1], device.max_threads_per_block);
-  EXPECT_LE(plan.grid[0], kLaunchLimitX);
-  EXPECT_LE(plan.grid[1], kLaunchLimitYZ);
-  EXPECT_LE(plan.grid[2], kLaunchLimitYZ);
+  test::expect_launchable(plan, device);
   EXPECT_LE(plan.dynamic_shared_bytes, device.shared_memory_per_block);
-  EXPECT_GE(plan.workspace_bytes, 0);
 }
 
 TEST(MatmulNames, RoundTripAndAreThoseOfTheContract) {

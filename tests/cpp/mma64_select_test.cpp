@@ -6,32 +6,21 @@
 #include <set>
 #include <string>
 
-#include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/mma64.hpp"
 #include "csrc/tiled_matmul/select.hpp"
 #include "csrc/tiled_matmul/select_mma64.hpp"
+#include "tests/cpp/select_cases.hpp"
 
 namespace pmpp::matmul {
 namespace {
 
 constexpr DType kDTypes[] = {DType::kFloat64, DType::kComplex128};
 
+using test::device_of;
+
 Problem problem_of(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype = DType::kFloat64,
                    std::int64_t batch = 1) {
-  Problem p{};
-  p.dtype = dtype;
-  p.m = m, p.n = n, p.k = k, p.batch = batch;
-  p.a = {nullptr, k, 1, m * k};
-  p.b = {nullptr, n, 1, k * n};
-  p.d = {nullptr, n, 1, m * n};
-  return p;
-}
-
-DeviceFacts device_of(int capability, int shared_opt_in = 227 * 1024) {
-  DeviceFacts facts = h200_facts();
-  facts.compute_capability = capability;
-  facts.shared_memory_opt_in = shared_opt_in;
-  return facts;
+  return test::contiguous_problem(dtype, m, n, k, batch);
 }
 
 void expect_sound(const Plan& plan, const Problem& p, const DeviceFacts& device) {
@@ -40,23 +29,10 @@ void expect_sound(const Plan& plan, const Problem& p, const DeviceFacts& device)
   ASSERT_TRUE(plan.config >= 0 && plan.config < kMma64Configs) << what;
   const Mma64Tile& tile = kMma64Tiles[plan.config];
   EXPECT_EQ(tile.planes, mma64_planes(p.dtype)) << what;
-  EXPECT_TRUE(plan.is_cuda);
   EXPECT_EQ(plan.tile_m, tile.m) << what;
   EXPECT_EQ(plan.tile_n, tile.n) << what;
   EXPECT_EQ(plan.block[0] * plan.block[1], tile.threads()) << what;
-  EXPECT_LE(plan.dynamic_shared_bytes, device.shared_memory_opt_in) << what;
-  EXPECT_GE(plan.splits, 1) << what;
-  if (plan.splits > 1) {
-    EXPECT_EQ(plan.split_k % plan.tile_k, 0) << what;
-    EXPECT_GE(plan.split_k * plan.splits, p.k) << what;
-    EXPECT_LT(plan.split_k * (plan.splits - 1), p.k) << what << ": the last piece is empty";
-    EXPECT_EQ(plan.workspace_bytes, 8 * tile.planes * plan.splits * p.batch * p.m * p.n) << what;
-  } else {
-    EXPECT_EQ(plan.split_k, p.k) << what;
-    EXPECT_EQ(plan.workspace_bytes, 0) << what;
-  }
-  EXPECT_GE(plan.grid[0], 1) << what;
-  EXPECT_LE(plan.grid[0], kMaxGridX) << what;
+  test::expect_sound_pieces(plan, p, device, 8 * tile.planes, what);
 }
 
 TEST(Mma64Select, PlansAreSound) {

@@ -6,30 +6,18 @@
 #include <set>
 #include <string>
 
-#include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/mma.hpp"
 #include "csrc/tiled_matmul/select.hpp"
+#include "tests/cpp/select_cases.hpp"
 
 namespace pmpp::matmul {
 namespace {
 
+using test::device_of;
+
 Problem problem_of(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype = DType::kBFloat16,
                    std::int64_t batch = 1) {
-  Problem p{};
-  p.dtype = dtype;
-  p.m = m, p.n = n, p.k = k, p.batch = batch;
-  p.a = {nullptr, k, 1, m * k};
-  p.b = {nullptr, n, 1, k * n};
-  p.d = {nullptr, n, 1, m * n};
-  return p;
-}
-
-DeviceFacts device_of(int capability, int sm_count, int shared_opt_in) {
-  DeviceFacts facts = h200_facts();
-  facts.compute_capability = capability;
-  facts.sm_count = sm_count;
-  facts.shared_memory_opt_in = shared_opt_in;
-  return facts;
+  return test::contiguous_problem(dtype, m, n, k, batch);
 }
 
 void expect_sound(const Plan& plan, const Problem& p, const DeviceFacts& device) {
@@ -37,28 +25,12 @@ void expect_sound(const Plan& plan, const Problem& p, const DeviceFacts& device)
   ASSERT_EQ(plan.algorithm, Algorithm::kMma) << what;
   ASSERT_TRUE(plan.config >= 0 && plan.config < kMmaConfigs) << what;
   const MmaTile& tile = kMmaTiles[plan.config];
-  EXPECT_TRUE(plan.is_cuda);
   EXPECT_EQ(plan.tile_m, tile.m) << what;
   EXPECT_EQ(plan.tile_n, tile.n) << what;
   EXPECT_EQ(plan.tile_k, tile.k) << what;
   EXPECT_EQ(plan.block[0] * plan.block[1], tile.threads()) << what;
-  EXPECT_LE(plan.block[0], device.max_threads_per_block) << what;
-  EXPECT_LE(plan.dynamic_shared_bytes, device.shared_memory_opt_in) << what;
   EXPECT_EQ(plan.stages, tile.stages) << what;
-  EXPECT_GE(plan.splits, 1) << what;
-  if (plan.splits > 1) {
-    EXPECT_EQ(plan.split_k % plan.tile_k, 0) << what;
-    EXPECT_GE(plan.split_k * plan.splits, p.k) << what;
-    EXPECT_LT(plan.split_k * (plan.splits - 1), p.k) << what << ": the last piece is empty";
-    EXPECT_EQ(plan.workspace_bytes, 4 * plan.splits * p.batch * p.m * p.n) << what;
-  } else {
-    EXPECT_EQ(plan.split_k, p.k) << what;
-    EXPECT_EQ(plan.workspace_bytes, 0) << what;
-  }
-  EXPECT_GE(plan.grid[0], 1) << what;
-  EXPECT_LE(plan.grid[0], kMaxGridX) << what;
-  EXPECT_EQ(plan.grid[1], 1) << what;
-  EXPECT_EQ(plan.grid[2], 1) << what;
+  test::expect_sound_pieces(plan, p, device, 4, what);
 }
 
 TEST(MmaSelect, NeedsAmpereAndFloats) {
@@ -114,7 +86,7 @@ TEST(MmaSelect, AlignedOperandsAreCopiedAsynchronouslyOthersGoThroughRegisters) 
   EXPECT_TRUE(is_async(p));
   EXPECT_FALSE(is_async(problem_of(512, 512, 513))) << "rows of a are off";
   EXPECT_FALSE(is_async(problem_of(512, 513, 512))) << "rows of b are off";
-  p.a.data = reinterpret_cast<const void*>(8);
+  p.a.data = test::address(8);
   EXPECT_FALSE(is_async(p));
   p = problem_of(512, 512, 512);
   p.b = {nullptr, 1, 512, 0};  // transposed

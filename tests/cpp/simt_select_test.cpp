@@ -6,32 +6,18 @@
 #include <set>
 #include <string>
 
-#include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/select_simt.hpp"
 #include "csrc/tiled_matmul/simt.hpp"
+#include "tests/cpp/select_cases.hpp"
 
 namespace pmpp::matmul {
 namespace {
 
+using test::device_of;
+
 Problem problem_of(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype = DType::kFloat32,
                    std::int64_t batch = 1) {
-  Problem p{};
-  p.dtype = dtype;
-  p.m = m, p.n = n, p.k = k, p.batch = batch;
-  // From one matrix to the next; where there is one alone its size may be more than 64 bits hold.
-  const auto stride = [&](std::int64_t rows, std::int64_t cols) { return batch == 1 ? 0 : rows * cols; };
-  p.a = {nullptr, k, 1, stride(m, k)};
-  p.b = {nullptr, n, 1, stride(k, n)};
-  p.d = {nullptr, n, 1, stride(m, n)};
-  return p;
-}
-
-DeviceFacts device_of(int capability, int sm_count, int shared_opt_in) {
-  DeviceFacts facts = h200_facts();
-  facts.compute_capability = capability;
-  facts.sm_count = sm_count;
-  facts.shared_memory_opt_in = shared_opt_in;
-  return facts;
+  return test::contiguous_problem(dtype, m, n, k, batch);
 }
 
 void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& device) {
@@ -42,30 +28,14 @@ void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& d
   const SimtTile& tile = kSimtTiles[plan.config];
   const SimtElement element = simt_element(p.dtype);
   EXPECT_TRUE(has_dtype(tile, p.dtype)) << what;
-  EXPECT_TRUE(plan.is_cuda);
   EXPECT_EQ(plan.tile_m, tile.m()) << what;
   EXPECT_EQ(plan.tile_n, tile.n()) << what;
   EXPECT_EQ(plan.tile_k, tile.k) << what;
   EXPECT_EQ(plan.block[0] * plan.block[1], tile.threads()) << what;
-  EXPECT_LE(plan.block[0], device.max_threads_per_block) << what;
-  EXPECT_LE(plan.dynamic_shared_bytes, device.shared_memory_opt_in) << what;
   EXPECT_GE(plan.dynamic_shared_bytes, plan.stages * simt_stage_bytes(tile, element)) << what;
   EXPECT_EQ(plan.stages, element.async ? tile.stages : 2) << what;
-  EXPECT_GE(plan.splits, 1) << what;
   EXPECT_LT(plan.split_k, std::int64_t{1} << 31) << what << ": the kernel counts k in 32 bits";
-  if (plan.splits > 1) {
-    EXPECT_EQ(plan.split_k % plan.tile_k, 0) << what;
-    EXPECT_GE(plan.split_k * plan.splits, p.k) << what;
-    EXPECT_LT(plan.split_k * (plan.splits - 1), p.k) << what << ": the last piece is empty";
-    EXPECT_EQ(plan.workspace_bytes, accumulator_size(p.dtype) * plan.splits * p.batch * p.m * p.n) << what;
-  } else {
-    EXPECT_EQ(plan.split_k, p.k) << what;
-    EXPECT_EQ(plan.workspace_bytes, 0) << what;
-  }
-  EXPECT_GE(plan.grid[0], 1) << what;
-  EXPECT_LE(plan.grid[0], kMaxGridX) << what;
-  EXPECT_EQ(plan.grid[1], 1) << what;
-  EXPECT_EQ(plan.grid[2], 1) << what;
+  test::expect_sound_pieces(plan, p, device, accumulator_size(p.dtype), what);
 }
 
 TEST(SimtSelect, EveryDTypeOnEveryDeviceWithRoomForABlock) {
@@ -129,7 +99,7 @@ TEST(SimtSelect, WhatSharedMemoryHoldsIsWhatTheKernelNeeds) {
 
 TEST(SimtSelect, OrderFollowsTheUnitStrideAndTheAlignment) {
   const auto order = [](std::int64_t mn, std::int64_t k, std::uintptr_t at = 0, std::int64_t batch_stride = 0) {
-    return simt_order({reinterpret_cast<const void*>(at), mn, k, batch_stride}, batch_stride == 0 ? 1 : 2);
+    return simt_order({test::address(at), mn, k, batch_stride}, batch_stride == 0 ? 1 : 2);
   };
   EXPECT_EQ(order(100, 1), SimtOrder::kAlongK);
   EXPECT_EQ(order(0, 1), SimtOrder::kAlongK);

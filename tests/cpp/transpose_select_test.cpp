@@ -12,12 +12,15 @@
 
 #include "csrc/common/int_math.hpp"
 #include "csrc/padded_transpose/config.hpp"
+#include "tests/cpp/select_cases.hpp"
 
 namespace pmpp::transposition {
 namespace {
 
-constexpr std::int64_t kLaunchLimitX = 2147483647;
-constexpr std::int64_t kLaunchLimitYZ = 65535;
+using test::device_with;
+using test::expect_launchable;
+using test::kLaunchLimitYZ;
+
 constexpr int kElementSizes[] = {1, 2, 4, 8, 16};
 constexpr Algorithm kCudaLadder[] = {Algorithm::kNaive, Algorithm::kShared, Algorithm::kPadded, Algorithm::kPadded16,
                                      Algorithm::kVectorized};
@@ -33,24 +36,6 @@ Problem problem_of(std::int64_t m, std::int64_t n, int element_size = 4, std::in
   p.in_row_stride = n, p.in_col_stride = 1, p.in_batch_stride = m * n;
   p.out_row_stride = m, p.out_col_stride = 1, p.out_batch_stride = m * n;
   return p;
-}
-
-DeviceFacts device_with(int max_threads, int shared_memory) {
-  DeviceFacts facts = h200_facts();
-  facts.max_threads_per_block = max_threads;
-  facts.shared_memory_per_block = shared_memory;
-  return facts;
-}
-
-void expect_launchable(const Plan& plan, const DeviceFacts& device) {
-  EXPECT_TRUE(plan.is_cuda);
-  EXPECT_GE(plan.block[0], 1);
-  EXPECT_GE(plan.block[1], 1);
-  EXPECT_LE(plan.block[0] * plan.block[1], device.max_threads_per_block);
-  EXPECT_LE(plan.grid[0], kLaunchLimitX);
-  EXPECT_LE(plan.grid[1], kLaunchLimitYZ);
-  EXPECT_LE(plan.grid[2], kLaunchLimitYZ);
-  EXPECT_GE(plan.workspace_bytes, 0);
 }
 
 TEST(TransposeNames, RoundTripAndAreThoseOfTheContract) {
@@ -308,7 +293,7 @@ TEST(TransposePrinting, AProblemIsOneLineWithItsSizes) {
 // ---- vectorized ----------------------------------------------------------------------------------------------------
 
 // Where a matrix begins, in bytes behind a boundary. Selection looks at nothing else of an address.
-const void* at_residue(int bytes) { return reinterpret_cast<const void*>(std::uintptr_t{4096} + bytes); }
+const void* at_residue(int bytes) { return test::address(std::uintptr_t{4096} + bytes); }
 
 // Rows `pitch` elements apart on both sides; 0: as far as they are wide.
 struct Placed {

@@ -12,28 +12,17 @@
 #include "csrc/common/int_math.hpp"
 #include "csrc/tiled_matmul/select.hpp"
 #include "csrc/tiled_matmul/wgmma.hpp"
+#include "tests/cpp/select_cases.hpp"
 
 namespace pmpp::matmul {
 namespace {
 
+using test::address;
+using test::device_of;
+
 Problem problem_of(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype = DType::kBFloat16,
                    std::int64_t batch = 1) {
-  Problem p{};
-  p.dtype = dtype;
-  p.m = m, p.n = n, p.k = k, p.batch = batch;
-  p.a = {nullptr, k, 1, m * k};
-  p.b = {nullptr, n, 1, k * n};
-  p.d = {nullptr, n, 1, m * n};
-  return p;
-}
-
-const void* address(std::uintptr_t bytes) { return reinterpret_cast<const void*>(bytes); }
-
-DeviceFacts device_of(int capability, int shared_opt_in = 227 * 1024) {
-  DeviceFacts facts = h200_facts();
-  facts.compute_capability = capability;
-  facts.shared_memory_opt_in = shared_opt_in;
-  return facts;
+  return test::contiguous_problem(dtype, m, n, k, batch);
 }
 
 // What the kernel takes for granted of its launch.
