@@ -12,6 +12,7 @@ namespace pmpp::matmul {
 namespace {
 
 constexpr std::int64_t kTmaBytes = 16;                     // addresses and pitches of tensor maps are multiples of this
+constexpr std::int64_t kLineBytes = 128;                   // of the cache
 constexpr std::int64_t kMaxPitch = std::int64_t{1} << 38;  // elements: 2^40 bytes are the limit
 constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max() - 1024;  // a tile beyond must not overflow
 constexpr std::int64_t kPackedPitch = 64;                                           // whole lines of 128 bytes
@@ -42,12 +43,18 @@ constexpr double kClusterShare = 0.9;   // of the multiprocessors, that clusters
 constexpr double kHiddenShare = 0.537;  // of the shorter of computing and moving bytes, how much the longer one hides
 constexpr double kLaunchUs = 6.26;      // of the kernel
 constexpr double kBytesPerUs = 4.09e6;  // operands and result
-constexpr double kSplitLinesPerUs = 38.7e3;      // lines of a tile that lie in two of the cache
+constexpr double kSplitLinesPerUs = 58.0e3;      // lines of a tile that lie in two of the cache
 constexpr double kPackLaunchUs = 2.15;           // of the copy of operands
 constexpr double kPackBytesPerUs = 3.63e6;       // read and written by it
 constexpr double kReduceLaunchUs = 2.69;         // of the second pass
 constexpr double kReduceBytesPerUs = 4.86e6;     // of partial sums, written and read; they mostly stay in L2
 constexpr double kScatteredBytesPerUs = 3.74e6;  // of a result that TMA cannot write
+// How many times as long steps take in tiles that blocks do not share, of large products whose results do not start on
+// lines of 128 bytes: of 256 columns, and of fewer. H200, bfloat16, tiles of 128 x 128 alone and in clusters of two:
+// 3000 x 3000 x 3000 145 and 112 us, 4096 x 4104 x 4096 267 and 208, 2048 x 1000 x 4096 39 and 30, but 2000 x 2000 x
+// 2000 33 and 33. Why was not found.
+constexpr double kUnsharedWideShare = 1.08, kUnsharedShare = 1.2;
+constexpr double kLargeProduct = 4e9;  // m n k
 // What such a store adds to a tile of 128 x 128 where blocks do not share operands: 4096 x 4097 x 4096 takes 266 us in
 // such tiles and 221 in clusters of two, 189 and 191 with n = 4096.
 constexpr double kScatteredTileUs = 1.31;
@@ -93,8 +100,12 @@ std::int64_t packed_bytes(const Problem& p, const OperandView& v, std::int64_t l
 
 // An operand that is read where it lies, its lines not on 128 bytes.
 bool is_off_lines(const Problem& p, const Operand& operand, const OperandView& v) {
-  constexpr std::int64_t kLine = 128;
-  return v.pitch * element_size(p.dtype) % kLine != 0 || !is_aligned(operand.data, kLine);
+  return v.pitch * element_size(p.dtype) % kLineBytes != 0 || !is_aligned(operand.data, kLineBytes);
+}
+
+bool is_result_off_lines(const Problem& p) {
+  const std::int64_t pitch = p.d.col_stride == 1 ? p.d.row_stride : p.d.col_stride;
+  return pitch * element_size(p.dtype) % kLineBytes != 0 || !is_aligned(p.d.data, kLineBytes);
 }
 
 // Bytes that are copied before the kernel can read the operands, those whose order changes on the way counted twice.
@@ -200,9 +211,13 @@ double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
   const bool is_scattered = element_size(p.dtype) == 2 && !stores_by_tma(p);
   const double scattered =
       is_scattered && wgmma_sharers(tile) == 1 ? kScatteredTileUs * tile.m * tile.n / (128.0 * 128.0) : 0.0;
-  const double compute =
-      static_cast<double>(ceil_div(items, std::max<std::int64_t>(slots, 1))) *
-      (steps * tile_cost.step * (is_fed ? tile_cost.fed : 1.0) * share + tile_cost.fixed + scattered);
+  double step = tile_cost.step * (is_fed ? tile_cost.fed : 1.0) * share;
+  const double products = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  if (wgmma_sharers(tile) == 1 && !plan.is_a_displaced && products >= kLargeProduct && is_result_off_lines(p)) {
+    step *= tile.n == 256 ? kUnsharedWideShare : kUnsharedShare;
+  }
+  const double compute = static_cast<double>(ceil_div(items, std::max<std::int64_t>(slots, 1))) *
+                         (steps * step + tile_cost.fixed + scattered);
   const auto elements = [](std::int64_t rows, std::int64_t cols, std::int64_t batch) {
     return static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(batch);
   };

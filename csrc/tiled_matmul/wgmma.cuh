@@ -389,8 +389,14 @@ __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const Wgm
                                std::int64_t{item.col_tile} * kTile.n + lane % 4 * 2};
     if (s.splits > 1) {
       const std::int64_t matrix = std::int64_t{item.split} * s.batch + item.batch;
-      store_partial<sums_may_lie_along_m<T>(kTile)>(sums, p, s.partial + matrix * p.m * p.n, s.partial_along_m != 0,
-                                                    at);
+      float* const partial = s.partial + matrix * p.m * p.n;
+      if constexpr (sums_may_lie_along_m<T>(kTile)) {
+        if (s.partial_along_m) {
+          store_partial_along_m(sums, p, partial, at);
+          continue;
+        }
+      }
+      store_partial(sums, p, partial, at);
     } else {
       apply_scalars(sums, p, at, item.batch);
       if constexpr (sizeof(T) == sizeof(float)) {

@@ -116,20 +116,21 @@ __device__ __forceinline__ void apply_scalars(float (&sums)[kCount], const Argum
   }
 }
 
-// Sums of one piece of k, row by row, or (is_along_m) column by column.
-template <bool kMayLieAlongM, class T, int kCount>
-__device__ __forceinline__ void store_partial(const float (&sums)[kCount], const Arguments<T>& p, float* partial,
-                                              bool is_along_m, const FragmentOrigin& at) {
-  if constexpr (kMayLieAlongM) {
-    if (is_along_m) {
+// Sums of one piece of k, column by column.
+template <class T, int kCount>
+__device__ __forceinline__ void store_partial_along_m(const float (&sums)[kCount], const Arguments<T>& p,
+                                                      float* partial, const FragmentOrigin& at) {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const std::int64_t row = at.row + i / 2 % 2 * 8, col = at.col + i / 4 * 8 + i % 2;
-        if (row < p.m && col < p.n) partial[col * p.m + row] = sums[i];
-      }
-      return;
-    }
+  for (int i = 0; i < kCount; ++i) {
+    const std::int64_t row = at.row + i / 2 % 2 * 8, col = at.col + i / 4 * 8 + i % 2;
+    if (row < p.m && col < p.n) partial[col * p.m + row] = sums[i];
   }
+}
+
+// Row by row.
+template <class T, int kCount>
+__device__ __forceinline__ void store_partial(const float (&sums)[kCount], const Arguments<T>& p, float* partial,
+                                              const FragmentOrigin& at) {
   const bool paired = p.n % 2 == 0;  // then both columns of a pair are inside or outside, and aligned
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

@@ -3,6 +3,8 @@
 #include <array>
 #include <sstream>
 
+#include "csrc/common/int_math.hpp"
+
 namespace pmpp::tma {
 namespace {
 
@@ -33,10 +35,17 @@ cudaError_t encode_new(CUtensorMap* map, const MatrixMap& matrix) {
   CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   if (matrix.dtype == DType::kFloat16) type = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   if (matrix.dtype == DType::kFloat32) type = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+  // Lines of a box that lie in two of the cache each would bring four along. H200, bfloat16, 4104 x 4104 x 4104: 270
+  // us, and 231 so.
+  constexpr std::int64_t kLine = 128;
+  const bool is_on_lines = matrix.pitch * element_size(matrix.dtype) % kLine == 0 &&
+                           matrix.batch_pitch * element_size(matrix.dtype) % kLine == 0 &&
+                           is_aligned(matrix.data, kLine);
   const CUresult result =
       function(map, type, 3, const_cast<void*>(matrix.data), sizes, pitches, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                matrix.is_swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+               is_on_lines ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
