@@ -20,11 +20,12 @@ constexpr std::int64_t kPackedPitch = 64;                                       
 // What a tile costs: microseconds for a step of 64 of k while every multiprocessor works, and for starting and
 // finishing an output tile. These and the constants below are fitted to the times of all plans for 87 shapes in
 // bfloat16 on an H200 (squares 128..8192, language-model shapes with m = 1..2048, flat, long k, odd): the choice then
-// takes 1.005 times as long as the fastest plan in the geometric mean. Tiles that never were the fastest are gone: 128
-// x 128 in pieces within a cluster, 128 x 192 and 64 x 256 in clusters of two, 128 x 128 and 64 x 128 that realign. The
-// one that realigns is kept to be measured; microseconds of the best plan with it and of the best that copies first:
-// 255 x 255 x 255 11.1 and 9.9, 511 x 513 x 1025 21.3 and 13.9, 1001 x 1001 x 1001 25.6 and 16.1, 4096 x 4096 x 4096
-// off its alignment 961 and 217.
+// takes 1.005 times as long as the fastest plan in the geometric mean; and for 118 others, in TF32 and with lines off
+// 128 bytes, 1.016 times, with `fed` and the costs of such lines as they were measured there. Tiles that never were the
+// fastest are gone: 128 x 128 in pieces within a cluster, 128 x 192 and 64 x 256 in clusters of two, 128 x 128 and 64 x
+// 128 that realign. The one that realigns is kept to be measured; microseconds of the best plan with it and of the best
+// that copies first: 255 x 255 x 255 11.1 and 9.9, 511 x 513 x 1025 21.3 and 13.9, 1001 x 1001 x 1001 25.6 and 16.1,
+// 4096 x 4096 x 4096 off its alignment 961 and 217.
 struct TileCost {
   double step, fixed;
   double fed = 1.0;  // how many times as long a step takes whose a reaches the tensor cores through registers (TF32)
