@@ -20,8 +20,9 @@
 //
 // Barriers, for each stage: `full`, one arrival by the loading thread, which expects the bytes of both tiles, and where
 // operands are realigned one by each loading warp; waited on by the multiplying warpgroups. `empty`, one arrival by
-// each multiplying warpgroup of each block of the cluster when its wgmma have read the stage; waited on by the loading
-// thread. Named barriers: 1 + i, warpgroup i, around its staging and what it clears; kLeadBarrier; kExchangeBarrier.
+// each multiplying warpgroup (each warp of it where a is fed) of each block of the cluster when its wgmma have read the
+// stage; waited on by the loading thread. Named barriers: 1 + i, warpgroup i, around its staging and what it clears;
+// kLeadBarrier; kExchangeBarrier.
 //
 // Epilogue: the accumulators, scaled and added to c, are rounded once, staged in the 128-byte swizzle and stored by TMA
 // while the next tile is multiplied; where TMA cannot address d, and in float32, by the threads. With pieces of k,
@@ -195,10 +196,10 @@ __device__ __forceinline__ void produce_realigned(const WgmmaArguments<T>& args,
 
 // ---- multiplying --------------------------------------------------------------------------------------------------
 
-// Tells the loading threads that this warpgroup has read a stage.
+// Tells the loading threads that this warpgroup, or (where it reads a fed a) this warp of it, has read a stage.
 template <WgmmaTile kTile>
 __device__ __forceinline__ void release(const WgmmaShared<kTile>& shared, int stage) {
-  const unsigned thread = threadIdx.x % kWarpgroup;
+  const unsigned thread = threadIdx.x % (kWarpgroup / wgmma_releasing_threads(kTile));
   if constexpr (kTile.cluster <= 1) {
     if (thread == 0) cuda::ptx::mbarrier_arrive(shared.empty(stage));
   } else {
@@ -509,8 +510,8 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
     multiply_tile<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, item,
                                               min(s.split_blocks, s.k_blocks - begin), ring);
 
-    // The stages are free once every warpgroup has read them.
-    if constexpr (kConsumers > 1) ptx::bar_sync(kExchangeBarrier, kConsumers * kWarpgroup);
+    // The stages are free once every warpgroup has read them, and every warp where each reads for itself.
+    if constexpr (kConsumers > 1 || kTile.feeds_a) ptx::bar_sync(kExchangeBarrier, kConsumers * kWarpgroup);
     auto* const exchange = reinterpret_cast<float*>(shared.base);
     const int row0 = consumer * 64 + warp * 16;
 #pragma unroll
@@ -550,7 +551,8 @@ __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTil
     if (!s.b_realigned) ptx::prefetch_tensormap(&args.b);
     for (int stage = 0; stage < kTile.stages; ++stage) {
       cuda::ptx::mbarrier_init(shared.full(stage), 1 + (kTile.realigns ? kRealignWarps : 0));
-      cuda::ptx::mbarrier_init(shared.empty(stage), kConsumers * (kInCluster ? 1 : kTile.cluster));
+      cuda::ptx::mbarrier_init(shared.empty(stage),
+                               kConsumers * wgmma_releasing_threads(kTile) * (kInCluster ? 1 : kTile.cluster));
     }
     cuda::ptx::fence_mbarrier_init(cuda::ptx::sem_release, cuda::ptx::scope_cluster);
   }

@@ -64,6 +64,9 @@ constexpr int wgmma_fed_pitch(const WgmmaTile& tile) { return tile.m + 8; }
 
 // Each warpgroup of 128 threads multiplies 64 rows.
 constexpr int wgmma_consumers(const WgmmaTile& tile) { return tile.m / 64; }
+// Threads that tell the loading ones that a stage has been read: a wgmma that has ended has read it for its whole
+// warpgroup, but of an a that lies along m each warp reads its own part, before its wgmma.
+constexpr int wgmma_releasing_threads(const WgmmaTile& tile) { return tile.feeds_a ? 4 : 1; }
 // Registers go from the loading to the multiplying threads, a warpgroup as a whole, where a block has the
 // multiprocessor to itself and two warpgroups multiply.
 constexpr bool wgmma_moves_registers(const WgmmaTile& tile) {
