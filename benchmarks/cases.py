@@ -115,6 +115,8 @@ _LAYOUT_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (1000, 1000, 1000), (5
 # The main squares in 16 bits, in every layout, and one of them with bases one element past an aligned one.
 _HALF_LAYOUT_SHAPES = ((2048, 2048, 2048), (8192, 8192, 8192))
 _HALF_OFFSET_SHAPE = (4096, 4096, 4096)
+# Multiples of 8, which TMA reads where they lie, whose rows start off the cache's lines of 128 bytes.
+_HALF_OFF_LINE_SHAPES = ((3000, 3000, 3000), (4104, 4104, 4104), (5000, 5000, 5000))
 _DTYPE_SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (511, 513, 1025), SEED_SHAPE)
 # Complex products that tensor cores may do as real ones, in every layout.
 _COMPLEX64_SHAPES = ((2048, 2048, 2048), (2047, 2047, 2047))
@@ -216,6 +218,7 @@ def _half_cases() -> Iterator[Case]:
         yield from (_product("layout", shape, "bfloat16", layout=layout) for layout in MATMUL_LAYOUTS[1:])
     for layout in MATMUL_LAYOUTS:
         yield replace(_product("offset", _HALF_OFFSET_SHAPE, "bfloat16", layout=layout), offset=1)
+    yield from (_product("off-line", shape, "bfloat16") for shape in _HALF_OFF_LINE_SHAPES)
     for k in K_SWEEP:
         if k != K_SWEEP_SIDE:  # that one is a square of the list
             yield _product("k-sweep", (K_SWEEP_SIDE, K_SWEEP_SIDE, k), "bfloat16")
