@@ -57,6 +57,9 @@ COMMITTED_TABLES = "tests/python/test_benchmarks.py::test_committed_tables_and_r
 STEPS = ("ctest", "pytest", "fuzz", *SANITIZERS, "bank-conflicts", "occupancy", "benchmark")
 
 
+EVERYTHING_SHORT = "-*Exhaustive*"  # for the sanitizers
+
+
 @dataclass
 class Outcome:
     """What a step found. `note` says why it failed, or what it measured."""
@@ -378,6 +381,8 @@ class Check:
             total.failed += errors + counts.failed + (1 if result.code and not errors and not counts.failed else 0)
         if total.passed == 0 and total.failed == 0:
             raise StepFailed("no test ran")
+        if self.options.sanitizer_filter != EVERYTHING_SHORT:
+            total.note = f"the tests {self.options.sanitizer_filter}"
         return total
 
     def bank_conflicts(self) -> Outcome:
@@ -475,7 +480,7 @@ def parser(steps: Sequence[str]) -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--sanitizer-filter",
-        default="-*Exhaustive*",
+        default=EVERYTHING_SHORT,
         metavar="PATTERN",
         help="run only these C++ tests under the sanitizers (default: %(default)s, all but those too slow there)",
     )

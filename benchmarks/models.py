@@ -165,6 +165,11 @@ def opinfo(records: Sequence[Record]) -> list[str]:
     return lines
 
 
+def _checked_sources(record: Record) -> str:
+    digest = record.get("source_digest")
+    return f"sources `{digest[:12]}`" if digest else "sources not recorded"
+
+
 def readme_section(models: dict[Path, Record], checks: dict[Path, Record], digest: str | None, folder: str) -> str:
     """What stands between the README's markers."""
     lines = []
@@ -181,8 +186,10 @@ def readme_section(models: dict[Path, Record], checks: dict[Path, Record], diges
         ]
     if checks:
         lines += [
-            "PyTorch's own OpInfo checks with the switch off and on, in all dtypes "
-            "(`python benchmarks/opinfo_switch.py`):",
+            "Samples and errors of PyTorch's own OpInfo entries, values beside float64 within ten times its default "
+            "tolerances, and its gradcheck, with the switch off and on (`python benchmarks/opinfo_switch.py`; "
+            + "; ".join(f"{record['device']}: {_checked_sources(record)}" for record in checks.values())
+            + "):",
             "",
             *opinfo(list(checks.values())),
         ]

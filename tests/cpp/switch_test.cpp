@@ -1,5 +1,6 @@
 // The switch from C++: what replaces PyTorch's functions, and that they come back.
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
@@ -11,8 +12,55 @@
 namespace pmpp::test {
 namespace {
 
-class SwitchTest : public Ops {};
+class SwitchTest : public Ops {
+ protected:
+  // Calls of a function of PyTorch that ran here since the start.
+  std::int64_t taken(const std::string& function) const {
+    const auto counts = c10::Dispatcher::singleton()
+                            .findSchemaOrThrow("pmpp::_stats", "")
+                            .typed<c10::Dict<std::string, std::int64_t>()>()
+                            .call();
+    const auto found = counts.find("taken/" + std::string(on_cuda() ? "cuda" : "cpu") + "/" + function);
+    return found == counts.end() ? 0 : found->value();
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Devices, SwitchTest, ::testing::Values(at::kCPU, at::kCUDA), device_name);
+
+// The same results with and without it say nothing of which kernels ran.
+TEST_P(SwitchTest, CallsRunHereWhileItIsOnAndNowhereElse) {
+  const Tensor a = random({6, 7}, at::kFloat), b = random({7, 5}, at::kFloat), c = random({5}, at::kFloat);
+  const auto calls = [&] {
+    at::mm(a, b);
+    at::addmm(c, a, b);
+    at::bmm(a.unsqueeze(0), b.unsqueeze(0));
+    at::baddbmm(c, a.unsqueeze(0), b.unsqueeze(0));
+  };
+  const std::vector<std::string> functions = {"mm", "addmm", "bmm", "baddbmm"};
+  const auto all = [&] {
+    std::vector<std::int64_t> counts;
+    for (const std::string& function : functions) counts.push_back(taken(function));
+    return counts;
+  };
+  const auto more = [](std::vector<std::int64_t> counts, std::int64_t by) {
+    for (std::int64_t& count : counts) count += by;
+    return counts;
+  };
+  const std::vector<std::int64_t> before = all();
+  calls();
+  EXPECT_EQ(all(), before);
+  replace_mm(true, device().type());
+  calls();
+  EXPECT_EQ(all(), more(before, 1));
+  replace_mm(false, device().type());
+  calls();
+  EXPECT_EQ(all(), more(before, 1));
+  {
+    const ReplaceMm scope(device().type());
+    calls();
+  }
+  calls();
+  EXPECT_EQ(all(), more(before, 2));
+}
 
 TEST_P(SwitchTest, ScopesNestAndExceptionsLeaveThem) {
   const Tensor a = whole({5, 7}).to(options(at::kDouble));
