@@ -3,9 +3,9 @@
 
     python benchmarks/opinfo_switch.py [--device cpu|cuda] [--jobs N] [--gpus N] [--json FILE] [--max-seconds S]
 
-Operators, dtypes, samples and error inputs are those of the installed torch.testing._internal; values are compared with
-float64, within ten times PyTorch's default tolerances, and gradients by its gradcheck and gradgradcheck. Each check runs
-once on PyTorch's kernels and once on ours; the exit code is 1 if one passes with the switch off alone.
+Operators, dtypes, samples and error inputs are those of the installed torch.testing._internal; values are compared
+with float64, within ten times PyTorch's default tolerances, and gradients by its gradcheck and gradgradcheck. Each
+check runs once on PyTorch's kernels and once on ours; the exit code is 1 if one passes with the switch off alone.
 
 The checks are run in parts: those of an operator and dtype, or a share of them where gradients are checked by
 differences, which takes longest. FILE is written after each part and names those that are missing; a run of the same
