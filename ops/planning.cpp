@@ -75,6 +75,8 @@ PlanFacts matmul_plan(const std::vector<std::int64_t>& sizes, at::ScalarType dty
   facts.insert("config", plan->config);
   facts.insert("stages", plan->stages);
   facts.insert("splits", plan->splits);
+  facts.insert("tail_tiles", plan->tail_tiles);
+  facts.insert("tail_splits", plan->tail_splits);
   facts.insert("cluster", plan->cluster);
   facts.insert("a_packed", plan->is_a_packed);
   facts.insert("b_packed", plan->is_b_packed);

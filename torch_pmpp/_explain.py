@@ -131,8 +131,14 @@ def launch_occupancy(device: Device, facts: dict[str, int], kernels: Sequence[Ke
 
 
 def fill(device: Device, facts: dict[str, int], items: int, found: Occupancy) -> Waves | None:
-    """Rounds of the blocks; where fewer blocks than tiles are launched, of the tiles that they share out."""
+    """Rounds of the blocks; where fewer blocks than tiles are launched, of the tiles that they share out. A round of
+    tiles in pieces of k is as much shorter."""
     grid = facts["grid_x"] * facts["grid_y"] * facts["grid_z"]
+    if 0 < grid < items and facts.get("tail_tiles", 0) > 0:
+        whole = -(-(items - facts["tail_tiles"]) // grid)
+        pieces = facts["tail_tiles"] * facts["tail_splits"]
+        last = -(-pieces // grid) / facts["tail_splits"]  # of a round
+        return Waves(grid, items / grid, whole + 1, items / ((whole + last) * grid), facts["tail_tiles"])
     if 0 < grid < items:
         rounds = -(-items // grid)
         return Waves(grid, items / grid, rounds, items / (rounds * grid), items - (rounds - 1) * grid)
@@ -177,12 +183,14 @@ def _matmul_step(
     tile = (1, 1) if alone else (facts["tile_m"], facts["tile_n"])
     splits, cluster = facts["splits"], facts["cluster"]
     in_cluster = splits > 1 and cluster == splits  # its blocks share pieces of k, not rows
+    tail, tail_splits = facts["tail_tiles"], facts["tail_splits"]
     tiling = _intensity.Tiling(
         *tile,
         1 if in_cluster else splits,
         1 if in_cluster else cluster,
         bool(facts["a_packed"]),
         bool(facts["b_packed"]),
+        tail * tail_splits * tile[0] * tile[1],
         _intensity.bytes_in_planes(algorithm, dtype),
     )
     traffic = _intensity.matmul_traffic(m, n, k, size, tiling)
@@ -223,6 +231,11 @@ def _matmul_step(
     if splits > 1:
         reasons.append(
             f"k is cut into {splits} pieces, because there are few tiles; their sums are added up afterwards"
+        )
+    if tail > 0:
+        reasons.append(
+            f"of the last {tail} tiles k is cut into {tail_splits} pieces, so that all multiprocessors end together; "
+            "whoever is done with a tile last adds up their sums"
         )
     reasons += fill_reasons(device, items, filled, found)
     return Step(

@@ -58,6 +58,7 @@ class Tiling:
     shared_b: int = 1  # blocks one below the other that read a common tile of b once
     packed_a: bool = False  # copied to another place first: read and written once more
     packed_b: bool = False
+    tail_sums: int = 0  # of the pieces of k of the last tiles alone, of 4 bytes, stored and read again
     planes: tuple[int, int] = (0, 0)  # bytes_in_planes: written by a pass of its own, and read instead of a and b
 
 
@@ -75,6 +76,8 @@ def matmul_traffic(m: int, n: int, k: int, size: int, tiling: Tiling) -> Traffic
         partial = max(size, 4) * m * n * tiling.splits
         loaded += partial
         stored += partial
+    loaded += 4 * tiling.tail_sums
+    stored += 4 * tiling.tail_sums
     for is_packed, elements in ((tiling.packed_a, m * k), (tiling.packed_b, k * n)):
         if is_packed:
             loaded += size * elements

@@ -92,6 +92,12 @@ def compute_roofs(device: Device) -> list[ComputeRoof]:
     ]
 
 
+def pieces_of_tail(plan: str) -> int:
+    """How many tiles' sums the pieces of k of a plan's last tiles are; 0 where those are whole."""
+    match = re.search(r" tail (\d+) in (\d+) ", plan)
+    return int(match[1]) * int(match[2]) if match else 0
+
+
 def tiling_of_plan(plan: str, dtype: str) -> _intensity.Tiling:
     """How the plan of a record reads its operands; ValueError if it is no plan of a product on CUDA."""
     found = re.match(r"(\w+) (\d+)x(\d+)", plan)
@@ -113,6 +119,7 @@ def tiling_of_plan(plan: str, dtype: str) -> _intensity.Tiling:
         1 if in_cluster else cluster,
         " a packed" in plan,
         " b packed" in plan,
+        pieces_of_tail(plan) * int(found[2]) * int(found[3]),
         _intensity.bytes_in_planes(found[1], dtype),
     )
 

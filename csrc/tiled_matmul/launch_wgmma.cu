@@ -1,8 +1,10 @@
 #include "csrc/tiled_matmul/launch_wgmma.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <limits>
+#include <random>
 
 #include "csrc/common/int_math.hpp"
 #include "csrc/padded_transpose/pack.hpp"
@@ -117,6 +119,16 @@ cudaError_t encode_result(CUtensorMap* map, const Problem& p) {
   return tma::encode(map, matrix);
 }
 
+// Unlike that of any other launch, and unlike what memory is likely to hold. The last 8 bits are 0.
+unsigned long long next_launch_tag() {
+  static std::atomic<std::uint64_t> launches = std::random_device{}();
+  // splitmix64 (Steele, Lea, Flood 2014): one to one, so that numbers differ as long as the counter does.
+  std::uint64_t x = launches.fetch_add(1, std::memory_order_relaxed) * 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return (x ^ x >> 31) << 8;
+}
+
 template <class T>
 cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceFacts& device, std::byte* workspace,
                                cudaStream_t stream) {
@@ -158,9 +170,19 @@ cudaError_t launch_typed_wgmma(const Plan& plan, const Problem& p, const DeviceF
   s.col_tiles = static_cast<std::int32_t>(ceil_div(p.n, tile.n));
   s.splits = plan.splits;
   s.batch = static_cast<std::int32_t>(p.batch);
-  s.items = s.row_tiles * s.col_tiles * s.splits * s.batch;
+  const std::int32_t items = s.row_tiles * s.col_tiles * s.splits * s.batch;
+  s.whole = items - static_cast<std::int32_t>(plan.tail_tiles);
+  s.items = s.whole + static_cast<std::int32_t>(plan.tail_tiles * plan.tail_splits);
   s.k_blocks = static_cast<std::int32_t>(wgmma_k_blocks(p, plan.is_a_displaced));
   s.split_blocks = static_cast<std::int32_t>(plan.split_k / wgmma_step(sizeof(T)));
+  if (plan.tail_tiles > 0) {
+    s.tail_tiles = static_cast<std::int32_t>(plan.tail_tiles);
+    s.tail_blocks = static_cast<std::int32_t>(plan.tail_k / wgmma_step(sizeof(T)));
+    s.tail_splits = static_cast<std::int32_t>(plan.tail_splits);
+    s.tail_sums = reinterpret_cast<float*>(workspace);
+    s.arrivals = reinterpret_cast<unsigned long long*>(workspace + offsets.arrivals);
+    s.launch_tag = next_launch_tag();
+  }
   s.group = kGroup;
   s.a_realigned = plan.is_a_realigned;
   s.b_realigned = plan.is_b_realigned;

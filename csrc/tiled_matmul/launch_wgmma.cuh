@@ -22,8 +22,7 @@ cudaError_t launch_wgmma_layout(const Plan& plan, const WgmmaArguments<T>& argum
   [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
     const auto launch = [&]<int kConfig>() {
       constexpr WgmmaTile kTile = kWgmmaTiles[kConfig];
-      // Only 16-bit operands are realigned, and only those of float32 fed.
-      if constexpr (sizeof(T) == 2 || (kTransA ? wgmma_can_feed_a(kTile) : !kTile.realigns)) {
+      if constexpr (wgmma_takes(kTile, sizeof(T), kTransA)) {
         error = launch_wgmma_tile<T, kConfig, kTransA, kTransB>(plan, arguments, stream);
       }
       return true;

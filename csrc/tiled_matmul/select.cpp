@@ -284,6 +284,9 @@ std::string to_string(const Plan& plan) {
     if (plan.stages > 0) out << " config " << plan.config << " stages " << plan.stages;
     if (plan.cluster > 1) out << " cluster " << plan.cluster;
     if (plan.splits > 1) out << " splits " << plan.splits << " of " << plan.split_k;
+    if (plan.tail_tiles > 0) {
+      out << " tail " << plan.tail_tiles << " in " << plan.tail_splits << " of " << plan.tail_k;
+    }
     if (plan.is_a_packed) out << " a packed";
     if (plan.is_b_packed) out << " b packed";
     if (plan.is_a_displaced) out << " a displaced";

@@ -36,6 +36,8 @@ struct Plan {
   std::int64_t splits = 1;   // pieces of k, each summed by blocks or tasks of its own
   std::int64_t split_k = 0;  // k of a piece but the last, a multiple of tile_k
   int cluster = 1;           // wgmma, emulated: blocks that share operands
+  // wgmma: the last tiles, in pieces of k, where most blocks would have nothing to do at the end.
+  std::int64_t tail_tiles = 0, tail_splits = 1, tail_k = 0;
   // wgmma: an operand that TMA cannot address is copied first, or brought in by way of registers.
   bool is_a_packed = false, is_b_packed = false;
   bool is_a_realigned = false, is_b_realigned = false;

@@ -1,6 +1,7 @@
 #include "csrc/tiled_matmul/select_wgmma.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <numeric>
@@ -21,8 +22,9 @@ constexpr std::int64_t kPackedPitch = 64;                                       
 // finishing an output tile. These and the constants below are fitted to the times of all plans for 87 shapes in
 // bfloat16 on an H200 (squares 128..8192, language-model shapes with m = 1..2048, flat, long k, odd): the choice then
 // takes 1.005 times as long as the fastest plan in the geometric mean; and for 118 others, in TF32 and with lines off
-// 128 bytes, 1.016 times, with `fed` and the costs of such lines as they were measured there. Tiles that never were the
-// fastest are gone: 128 x 128 in pieces within a cluster, 128 x 192 and 64 x 256 in clusters of two, 128 x 128 and 64 x
+// 128 bytes, 1.016 times, with `fed` and the costs of such lines as they were measured there. 87 shapes of which most
+// leave a wave unfilled gave the costs of a tail and of 192 x 192: 1.008 times. Tiles that never were the fastest are
+// gone: 128 x 128 in pieces within a cluster, 128 x 192 and 64 x 256 in clusters of two, 128 x 128 and 64 x
 // 128 that realign. The one that realigns is kept to be measured; microseconds of the best plan with it and of the best
 // that copies first: 255 x 255 x 255 11.1 and 9.9, 511 x 513 x 1025 21.3 and 13.9, 1001 x 1001 x 1001 25.6 and 16.1,
 // 4096 x 4096 x 4096 off its alignment 961 and 217.
@@ -34,7 +36,7 @@ constexpr TileCost kWgmmaCosts[kWgmmaTileCount] = {
     {0.593, 1.52, 1.03}, {0.577, 1.26, 1.03}, {0.436, 1.29, 1.02}, {0.321, 1.07, 1.35}, {0.307, 0.67, 1.33},
     {0.363, 1.81, 1.1},  {0.185, 0.80, 1.3},  {0.388, 0.52, 1.2},  {0.287, 0.27, 1.4},  {0.281, 2.99, 1.3},
     {0.266, 3.79, 1.3},  {0.273, 3.28},       {0.809, 1.18},       {0.222, 0.87, 1.25}, {0.134, 0.45, 1.4},
-    {0.108, 0.48, 1.3},  {0.816, 0.10},       {0.895, 0.10},
+    {0.108, 0.48, 1.3},  {0.816, 0.10},       {0.895, 0.10},       {0.670, 2.60, 1.03}, {0.640, 1.80, 1.03},
 };
 // Tiles of the two widths that wgmma_problem() tells apart.
 constexpr WgmmaTile kWideTile = kWgmmaTiles[0], kThinTile = kWgmmaTiles[14];
@@ -49,6 +51,10 @@ constexpr double kPackLaunchUs = 2.15;           // of the copy of operands
 constexpr double kPackBytesPerUs = 3.63e6;       // read and written by it
 constexpr double kReduceLaunchUs = 2.69;         // of the second pass
 constexpr double kReduceBytesPerUs = 4.86e6;     // of partial sums, written and read; they mostly stay in L2
+constexpr int kMaxTailRounds = 3;                // pieces of the last tiles, of k, that a block works on
+constexpr std::int64_t kMaxTailSplits = 128;     // of such a tile; arrivals are counted in 8 bits
+constexpr double kTailFixedUs = 4.0;             // of such a piece
+constexpr double kTailBytesPerUs = 1.0e5;        // of the sums that the last block of a tile adds up
 constexpr double kScatteredBytesPerUs = 3.74e6;  // of a result that TMA cannot write
 // How many times as long steps take in tiles that blocks do not share, of large products whose results do not start on
 // lines of 128 bytes: of 256 columns, and of fewer. H200, bfloat16, tiles of 128 x 128 alone and in clusters of two:
@@ -136,16 +142,60 @@ struct KernelProblems {
   std::optional<Problem> displaced;
 };
 
+// Blocks that are resident at once, whole clusters.
+std::int64_t wgmma_slots(const DeviceFacts& device, const WgmmaTile& tile) {
+  const int sharers = wgmma_sharers(tile);
+  return std::int64_t{device.sm_count} / sharers * sharers * tile.per_sm;
+}
+
+// Tiles, each for every piece of k.
+std::int64_t wgmma_items(const Problem& p, const Plan& plan) {
+  const WgmmaTile& tile = kWgmmaTiles[plan.config];
+  return wgmma_row_tiles(p, tile) * ceil_div(p.n, tile.n) * p.batch * plan.splits;
+}
+
 WgmmaWorkspace workspace_of(const Problem& p, const Plan& plan) {
   constexpr std::int64_t kAlignment = 256;
+  const WgmmaTile& tile = kWgmmaTiles[plan.config];
   WgmmaWorkspace w;
-  if (plan.splits > 1 && !splits_in_cluster(kWgmmaTiles[plan.config]))
-    w.bytes = round_up(p.m * p.n * p.batch * plan.splits * 4, kAlignment);
+  if (plan.splits > 1 && !splits_in_cluster(tile)) w.bytes = p.m * p.n * p.batch * plan.splits * 4;
+  if (plan.tail_tiles > 0) {
+    w.arrivals = plan.tail_tiles * plan.tail_splits * tile.m * tile.n * 4;
+    w.bytes = w.arrivals + plan.tail_tiles * wgmma_consumers(tile) * 8;
+  }
+  w.bytes = round_up(w.bytes, kAlignment);
   w.packed_a = w.bytes;
   if (plan.is_a_packed) w.bytes += round_up(packed_bytes(p, view_a(p), p.m), kAlignment);
   w.packed_b = w.bytes;
   if (plan.is_b_packed) w.bytes += round_up(packed_bytes(p, view_b(p), p.n), kAlignment);
   return w;
+}
+
+// Pieces of k for each tile of the last, unfilled wave, so that every block gets as many of them as there are rounds.
+std::int64_t tail_splits(const Problem& p, const DeviceFacts& device, const Plan& plan, int rounds) {
+  const std::int64_t slots = wgmma_slots(device, kWgmmaTiles[plan.config]);
+  const std::int64_t tail = slots == 0 ? 0 : wgmma_items(p, plan) % slots;
+  if (tail == 0) return 1;
+  // More pieces take less time to multiply, and more to add up: least is where both take as long.
+  const auto steps = static_cast<double>(wgmma_k_blocks(p, plan.is_a_displaced));
+  return std::min({rounds * slots / tail, 1 + static_cast<std::int64_t>(std::sqrt(steps / 2)), kMaxTailSplits});
+}
+
+// The plan with the tiles of its last, unfilled wave in `splits` pieces of k; none where there is no such wave.
+std::optional<Plan> with_tail(const Problem& p, const DeviceFacts& device, Plan plan, std::int64_t splits) {
+  const WgmmaTile& tile = kWgmmaTiles[plan.config];
+  const std::int64_t slots = wgmma_slots(device, tile), tiles = wgmma_items(p, plan);
+  if (plan.splits > 1 || splits < 2 || splits_in_cluster(tile) || slots == 0) return std::nullopt;
+  const std::int64_t k_blocks = wgmma_k_blocks(p, plan.is_a_displaced), blocks = ceil_div(k_blocks, splits);
+  plan.tail_tiles = tiles % slots;
+  plan.tail_splits = ceil_div(k_blocks, blocks);
+  plan.tail_k = blocks * plan.tile_k;
+  if (plan.tail_tiles == 0 || plan.tail_splits < 2) return std::nullopt;
+  const std::int64_t pieces = plan.tail_tiles * plan.tail_splits, items = tiles - plan.tail_tiles + pieces;
+  if (items > kMaxSize || pieces * tile.m * tile.n > kMaxSize) return std::nullopt;
+  plan.grid[0] = std::min(items, slots);
+  plan.workspace_bytes = workspace_of(p, plan).bytes;
+  return plan;
 }
 
 // p: the kernel's problem.
@@ -182,13 +232,12 @@ std::optional<Plan> make_plan(const Problem& p, const DeviceFacts& device, int c
   plan.is_a_realigned = realigns && !a.is_addressable && a.has_unit_stride;
   plan.is_b_realigned = realigns && !b.is_addressable && b.has_unit_stride;
   if (tile.realigns && !plan.is_a_realigned && !plan.is_b_realigned) return std::nullopt;
-  if (element_size(p.dtype) == 4 && a.is_mn_major && !wgmma_can_feed_a(tile)) return std::nullopt;
+  if (!wgmma_takes(tile, element_size(p.dtype), a.is_mn_major)) return std::nullopt;
   plan.is_a_displaced = is_a_displaced;
   plan.is_a_packed = !a.is_addressable && !plan.is_a_realigned && !is_a_displaced;
   plan.is_b_packed = !b.is_addressable && !plan.is_b_realigned;
   // Persistent blocks, as many as are resident at once; but a cluster over k does one tile.
-  plan.grid[0] =
-      in_cluster ? items : std::min<std::int64_t>(items, device.sm_count / tile.cluster * tile.cluster * tile.per_sm);
+  plan.grid[0] = in_cluster ? items : std::min(items, wgmma_slots(device, tile));
   plan.grid[1] = plan.grid[2] = 1;
   plan.block[0] = wgmma_threads(tile);
   plan.block[1] = 1;
@@ -205,7 +254,7 @@ double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
   const bool is_large_cluster = splits_in_cluster(tile) && plan.splits > 2;
   const auto slots =
       static_cast<std::int64_t>(device.sm_count * (is_large_cluster ? kClusterShare : 1.0)) * tile.per_sm;
-  const std::int64_t items = wgmma_row_tiles(p, tile) * ceil_div(p.n, tile.n) * p.batch * plan.splits;
+  const std::int64_t items = wgmma_items(p, plan);
   const double share = tile.per_sm > 1 && items <= device.sm_count ? kAloneShare : 1.0;
   const double steps = static_cast<double>(plan.split_k) / static_cast<double>(plan.tile_k);
   const bool is_fed = element_size(p.dtype) == 4 && view_a(p).is_mn_major;
@@ -217,8 +266,12 @@ double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
   if (wgmma_sharers(tile) == 1 && !plan.is_a_displaced && products >= kLargeProduct && is_result_off_lines(p)) {
     step *= tile.n == 256 ? kUnsharedWideShare : kUnsharedShare;
   }
-  const double compute = static_cast<double>(ceil_div(items, std::max<std::int64_t>(slots, 1))) *
-                         (steps * step + tile_cost.fixed + scattered);
+  double compute = static_cast<double>(ceil_div(items - plan.tail_tiles, std::max<std::int64_t>(slots, 1))) *
+                   (steps * step + tile_cost.fixed + scattered);
+  if (plan.tail_tiles > 0) {
+    compute += static_cast<double>(ceil_div(plan.tail_tiles * plan.tail_splits, slots)) *
+               (static_cast<double>(plan.tail_k) / static_cast<double>(plan.tile_k) * step + kTailFixedUs);
+  }
   const auto elements = [](std::int64_t rows, std::int64_t cols, std::int64_t batch) {
     return static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(batch);
   };
@@ -237,6 +290,9 @@ double cost(const Problem& p, const DeviceFacts& device, const Plan& plan) {
   if (plan.is_a_packed) total += a * 2 * bytes / kPackBytesPerUs;
   if (plan.is_b_packed) total += b * 2 * bytes / kPackBytesPerUs;
   if (is_scattered) total += d * bytes / kScatteredBytesPerUs;
+  if (plan.tail_tiles > 0) {
+    total += static_cast<double>(plan.tail_splits * tile.m * tile.n * 4) / kTailBytesPerUs;
+  }
   if (plan.splits > 1 && !splits_in_cluster(tile)) {
     total += kReduceLaunchUs + d * 2 * sizeof(float) * plan.splits / kReduceBytesPerUs;
   }
@@ -342,10 +398,18 @@ std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device
         if (kernel_problem == nullptr || (is_a_displaced && !is_copied)) continue;
         const std::optional<Plan> plan = make_plan(*kernel_problem, device, config, splits, is_a_displaced);
         if (!plan.has_value()) continue;
-        const double estimate = cost(*kernel_problem, device, *plan);
-        if (!best.has_value() || estimate < best_cost) {
-          best = plan;
-          best_cost = estimate;
+        const auto consider = [&](const Plan& candidate) {
+          const double estimate = cost(*kernel_problem, device, candidate);
+          if (!best.has_value() || estimate < best_cost) {
+            best = candidate;
+            best_cost = estimate;
+          }
+        };
+        consider(*plan);
+        if (wgmma_items(*kernel_problem, *plan) <= plan->grid[0]) continue;
+        for (int rounds = 1; rounds <= kMaxTailRounds; ++rounds) {
+          const std::int64_t pieces = tail_splits(*kernel_problem, device, *plan, rounds);
+          if (const std::optional<Plan> tailed = with_tail(*kernel_problem, device, *plan, pieces)) consider(*tailed);
         }
       }
     }
@@ -364,7 +428,18 @@ std::vector<Plan> wgmma_plans(const Problem& problem, const DeviceFacts& device)
         const Problem* const kernel_problem = (tile.n < 64 ? thin : wide).of(tile, is_a_displaced);
         if (kernel_problem == nullptr) continue;
         const std::optional<Plan> plan = make_plan(*kernel_problem, device, config, splits, is_a_displaced);
-        if (plan.has_value() && plan->splits == splits) plans.push_back(*plan);
+        if (!plan.has_value() || plan->splits != splits) continue;
+        plans.push_back(*plan);
+        // All of a small problem is its last wave: two pieces show whether it is right.
+        const bool is_small = wgmma_items(*kernel_problem, *plan) <= plan->grid[0];
+        std::int64_t before = 1;
+        for (int rounds = 1; rounds <= (is_small ? 1 : kMaxTailRounds); ++rounds) {
+          const std::int64_t pieces = is_small ? 2 : tail_splits(*kernel_problem, device, *plan, rounds);
+          const std::optional<Plan> tailed = with_tail(*kernel_problem, device, *plan, pieces);
+          if (!tailed.has_value() || tailed->tail_splits == before) continue;
+          before = tailed->tail_splits;
+          plans.push_back(*tailed);
+        }
       }
     }
   }

@@ -49,9 +49,9 @@ OperandView view_b(const Problem& problem);
 // Whether TMA can write d.
 bool stores_by_tma(const Problem& problem);
 
-// Bytes into the workspace. The partial sums come first, then the copies.
+// Bytes into the workspace. The partial sums come first, then the arrivals at those of a tail, then the copies.
 struct WgmmaWorkspace {
-  std::int64_t packed_a = 0, packed_b = 0, bytes = 0;
+  std::int64_t arrivals = 0, packed_a = 0, packed_b = 0, bytes = 0;
 };
 WgmmaWorkspace wgmma_workspace(const Problem& problem, const Plan& plan);
 

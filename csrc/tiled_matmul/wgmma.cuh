@@ -26,8 +26,9 @@
 //
 // Epilogue: the accumulators, scaled and added to c, are rounded once, staged in the 128-byte swizzle and stored by TMA
 // while the next tile is multiplied; where TMA cannot address d, and in float32, by the threads. With pieces of k,
-// float32 sums go to the workspace instead (reduce.cuh adds them up); or, where the pieces of a tile are the blocks of
-// a cluster, through shared memory, each block adding up its share of the rows in the order of k.
+// float32 sums go to the workspace instead (reduce.cuh adds them up); or, where
+// the pieces of a tile are the blocks of a cluster, through shared memory, each block adding up its share of the rows
+// in the order of k.
 //
 // Preconditions: select_wgmma.cpp; TMA fills what lies outside a matrix with zeros, so sizes are free.
 #pragma once
@@ -41,6 +42,7 @@
 #include "csrc/tiled_matmul/wgmma_parts.cuh"
 #include "csrc/tiled_matmul/wgmma_realign.cuh"
 #include "csrc/tiled_matmul/wgmma_store.cuh"
+#include "csrc/tiled_matmul/wgmma_tail.cuh"
 
 namespace pmpp::matmul {
 
@@ -49,16 +51,17 @@ namespace pmpp::matmul {
 // waited for: 2048 x 2048 x 2048 1.04 and 1.09, 4096 x 4096 x 64 1.02 and 1.14, 8192 x 8192 x 8192 1.08 and 1.08; 1 and
 // 3 steps gain less. Launches behind one another showed no difference.
 inline constexpr int kLead = 2;
-inline constexpr int kLeadBarrier = 3;  // named barrier
+inline constexpr int kLeadBarrier = 4;  // named barrier
 // Of all multiplying warpgroups, before their sums overwrite the stages. None may still be at its own barrier.
-inline constexpr int kExchangeBarrier = 4;
+inline constexpr int kExchangeBarrier = 5;
 // The tiles that realign have no register left for it.
 template <WgmmaTile kTile>
 inline constexpr bool kHasLead = wgmma_consumers(kTile) == 2 && !splits_in_cluster(kTile) && !kTile.realigns;
 
-// Registers a thread: with three warpgroups the loading one gives up its share.
+// Registers a thread: with two or three multiplying warpgroups the loading one gives up its share.
 inline constexpr int kProducerRegisters = 24;
-inline constexpr int kConsumerRegisters = 240;
+template <WgmmaTile kTile>
+inline constexpr int kConsumerRegisters = wgmma_consumers(kTile) == 2 ? 240 : 160;
 
 // ---- loading ------------------------------------------------------------------------------------------------------
 
@@ -120,9 +123,7 @@ __device__ __forceinline__ void produce(const WgmmaArguments<T>& args, const Wgm
   const WgmmaSchedule& s = args.schedule;
   Ring<kTile.stages> ring;
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
-    const int begin = item.split * s.split_blocks;
-    const int end = min(begin + s.split_blocks, s.k_blocks);
+    const auto [item, begin, end] = work_piece<splits_in_cluster(kTile)>(s, index);
     const int a_batch = s.a_batched ? item.batch : 0, b_batch = s.b_batched ? item.batch : 0;
     const int off = kMayDisplace<T, kTile, kTransA, kTransB> ? displacement(s, item.batch) : 0;
     const int a_start = kMayDisplace<T, kTile, kTransA, kTransB> ? displaced_start(s, item.batch) - off : 0;
@@ -155,9 +156,7 @@ __device__ __forceinline__ void produce_realigned(const WgmmaArguments<T>& args,
   RealigningLoader<kTile.n, kTransB> b;
   Ring<kTile.stages> ring;
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
-    const int begin = item.split * s.split_blocks;
-    const int end = min(begin + s.split_blocks, s.k_blocks);
+    const auto [item, begin, end] = work_piece<splits_in_cluster(kTile)>(s, index);
     // The last step of a piece of k must not read on into the next.
     const int k = static_cast<int>(min(p.k, std::int64_t{end} * kWgmmaK) - std::int64_t{begin} * kWgmmaK);
     const std::int64_t row = std::int64_t{item.row_tile} * kTile.m, col = std::int64_t{item.col_tile} * kTile.n;
@@ -324,20 +323,21 @@ __device__ __forceinline__ void multiply_fed(float (&sums)[kTile.n / 2], const W
 
 template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
 __device__ __forceinline__ void multiply(float (&sums)[kTile.n / 2], const WgmmaShared<kTile>& shared, int consumer,
-                                         const WgmmaArguments<T>& args, const WorkItem& item, int blocks,
-                                         Ring<kTile.stages>& ring, int lead) {
+                                         const WgmmaArguments<T>& args, const WorkPiece& work, Ring<kTile.stages>& ring,
+                                         int lead) {
   // Within a box: 16 of k are 32 bytes of each line, or 16 lines where the operand lies the other way.
   constexpr int kStepA = kTransA ? 2048 : 32, kLeadingA = kTransA ? kWgmmaBoxBytes : 16;
   constexpr int kStepB = kTransB ? 2048 : 32, kLeadingB = kTransB ? kWgmmaBoxBytes : 16;
   clear(sums);
   StepsInFlight<kTile> steps = {shared, ring, lead};
+  const int blocks = work.end - work.begin;
   for (int block = 0; block < blocks; ++block) {
     wait(shared.full(ring.stage), ring.phase);
     if constexpr (kMayDisplace<T, kTile, kTransA, kTransB>) {
       // The displacement differs between the matrices, the number of steps does not: the last may be all outside.
       if (args.schedule.a_displaced && (block == 0 || block + 2 >= blocks)) {
-        clear_outside(shared.a(ring.stage) + consumer * kWgmmaBoxBytes, args, item.batch,
-                      item.split * args.schedule.split_blocks + block, consumer);
+        clear_outside(shared.a(ring.stage) + consumer * kWgmmaBoxBytes, args, work.item.batch, work.begin + block,
+                      consumer);
       }
     }
     const std::uint32_t a = ptx::shared_address(shared.a(ring.stage)) + consumer * kWgmmaBoxBytes;
@@ -356,40 +356,56 @@ __device__ __forceinline__ void multiply(float (&sums)[kTile.n / 2], const Wgmma
 
 template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
 __device__ __forceinline__ void multiply_tile(float (&sums)[kTile.n / 2], const WgmmaShared<kTile>& shared,
-                                              int consumer, const WgmmaArguments<T>& args, const WorkItem& item,
-                                              int blocks, Ring<kTile.stages>& ring, int lead = 0) {
+                                              int consumer, const WgmmaArguments<T>& args, const WorkPiece& work,
+                                              Ring<kTile.stages>& ring, int lead = 0) {
   if constexpr (kTile.feeds_a) {
-    multiply_fed<T, kTile>(sums, shared, consumer, blocks, ring, lead);
+    multiply_fed<T, kTile>(sums, shared, consumer, work.end - work.begin, ring, lead);
   } else {
-    multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, item, blocks, ring, lead);
+    multiply<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, work, ring, lead);
   }
+}
+
+// Read anew where they are needed: kept from the start, they were spilled.
+__device__ __forceinline__ std::int32_t block_index() {
+  std::int32_t index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  return index;
+}
+__device__ __forceinline__ std::int32_t block_count() {
+  std::int32_t count;
+  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(count));
+  return count;
 }
 
 template <class T, WgmmaTile kTile, bool kTransA, bool kTransB>
 __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const WgmmaShared<kTile>& shared,
-                                        std::int32_t first, std::int32_t step, std::int32_t items, int consumer) {
+                                        std::int32_t items, int consumer) {
   const WgmmaSchedule& s = args.schedule;
   const Arguments<T>& p = args.problem;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   Ring<kTile.stages> ring;
   float sums[kTile.n / 2];
-  for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
-    const int begin = item.split * s.split_blocks;
-    const int blocks = min(s.split_blocks, s.k_blocks - begin);
+  for (std::int32_t index = block_index(); index < items; index += block_count()) {
+    const WorkPiece work = work_piece<splits_in_cluster(kTile)>(s, index);
     int lead = 0;
     if constexpr (kHasLead<kTile>) {
-      if (index == first && first + step < items) {  // there is a tile after it
-        if (consumer == 0) lead = min(kLead, blocks);
+      if (index < block_count() && index + block_count() < items) {  // the block's first, and there is one after it
+        if (consumer == 0) lead = min(kLead, work.end - work.begin);
         if (consumer == 1) ptx::bar_sync(kLeadBarrier, 2 * kWarpgroup);
       }
     }
-    touch_shared_row_of_c(p, std::int64_t{item.col_tile} * kTile.n, kTile.n, item.batch);
-    multiply_tile<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, item, blocks, ring, lead);
+    touch_shared_row_of_c(p, std::int64_t{work.item.col_tile} * kTile.n, kTile.n, work.item.batch);
+    multiply_tile<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, work, ring, lead);
+    if (index >= s.whole && !add_pieces_of_tail<kTile>(sums, s, shared, consumer, index - s.whole)) continue;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    // Found again, where what is kept through the product would be spilled.
+    std::int32_t same_index = index;
+    asm volatile("" : "+r"(same_index));
+    const WorkItem again = work_piece<splits_in_cluster(kTile)>(s, same_index).item;
+    const WorkItem item = wgmma_consumers(kTile) == 3 && kTransA && kTransB ? again : work.item;
     const FragmentOrigin at = {std::int64_t{item.row_tile} * kTile.m + consumer * 64 + warp * 16 + lane / 4,
                                std::int64_t{item.col_tile} * kTile.n + lane % 4 * 2};
     if (s.splits > 1) {
-      const std::int64_t matrix = std::int64_t{item.split} * s.batch + item.batch;
+      const std::int64_t matrix = std::int64_t{again.split} * s.batch + item.batch;
       float* const partial = s.partial + matrix * p.m * p.n;
       if constexpr (sums_may_lie_along_m<T>(kTile)) {
         if (s.partial_along_m) {
@@ -505,10 +521,9 @@ __device__ __forceinline__ void consume_piece(const WgmmaArguments<T>& args, con
   Ring<kTile.stages> ring;
   float sums[kTile.n / 2];
   for (std::int32_t index = first; index < items; index += step) {
-    const WorkItem item = work_item<splits_in_cluster(kTile)>(s, index);
-    const int begin = item.split * s.split_blocks;
-    multiply_tile<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, item,
-                                              min(s.split_blocks, s.k_blocks - begin), ring);
+    const WorkPiece work = work_piece<splits_in_cluster(kTile)>(s, index);
+    const WorkItem& item = work.item;
+    multiply_tile<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, work, ring);
 
     // The stages are free once every warpgroup has read them, and every warp where each reads for itself.
     if constexpr (kConsumers > 1 || kTile.feeds_a) ptx::bar_sync(kExchangeBarrier, kConsumers * kWarpgroup);
@@ -575,12 +590,12 @@ __global__ void __launch_bounds__(wgmma_threads(kWgmmaTiles[kConfig]), kWgmmaTil
     }
     if constexpr (kInCluster) exchange_barrier();
   } else {
-    if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<kConsumerRegisters>();
+    if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<kConsumerRegisters<kTile>>();
     const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup;
     if constexpr (kInCluster) {
       consume_piece<T, kTile, kTransA, kTransB>(args, shared, first, step, items, consumer);
     } else {
-      consume<T, kTile, kTransA, kTransB>(args, shared, first, step, items, consumer);
+      consume<T, kTile, kTransA, kTransB>(args, shared, items, consumer);
     }
   }
   if constexpr (kTile.cluster != 1) {

@@ -42,6 +42,8 @@ inline constexpr WgmmaTile kWgmmaTiles[] = {
     {64, 16, 13, 1, 1},       // 15
     {64, 64, 2, 1, 4},        // 16
     {64, 128, 2, 1, 3},       // 17
+    {192, 192, 4, 2, 1},      // 18
+    {192, 192, 4, 1, 1},      // 19
 };
 inline constexpr int kWgmmaTileCount = sizeof(kWgmmaTiles) / sizeof(kWgmmaTiles[0]);
 
@@ -53,7 +55,11 @@ constexpr WgmmaTile feeding_a(WgmmaTile tile) {
 }
 // Whether there are registers for it: the elements of two steps take 32.
 constexpr bool wgmma_can_feed_a(const WgmmaTile& tile) {
-  return !tile.realigns && tile.per_sm <= (tile.cluster == 0 ? 1 : 2);
+  return !tile.realigns && tile.m < 192 && tile.per_sm <= (tile.cluster == 0 ? 1 : 2);
+}
+// Whether the kernel exists for an a that lies so: only 16-bit operands are realigned, and only those of float32 fed.
+constexpr bool wgmma_takes(const WgmmaTile& tile, int element_bytes, bool is_a_mn_major) {
+  return element_bytes == 2 || (is_a_mn_major ? wgmma_can_feed_a(tile) : !tile.realigns);
 }
 constexpr WgmmaTile wgmma_tile(int config, int element_bytes, bool is_a_mn_major) {
   return element_bytes == 4 && is_a_mn_major ? feeding_a(kWgmmaTiles[config]) : kWgmmaTiles[config];
@@ -68,9 +74,9 @@ constexpr int wgmma_consumers(const WgmmaTile& tile) { return tile.m / 64; }
 // warpgroup, but of an a that lies along m each warp reads its own part, before its wgmma.
 constexpr int wgmma_releasing_threads(const WgmmaTile& tile) { return tile.feeds_a ? 4 : 1; }
 // Registers go from the loading to the multiplying threads, a warpgroup as a whole, where a block has the
-// multiprocessor to itself and two warpgroups multiply.
+// multiprocessor to itself and several warpgroups multiply.
 constexpr bool wgmma_moves_registers(const WgmmaTile& tile) {
-  return wgmma_consumers(tile) == 2 && tile.per_sm == 1 && !tile.realigns;
+  return wgmma_consumers(tile) >= 2 && tile.per_sm == 1 && !tile.realigns;
 }
 constexpr int wgmma_loading_threads(const WgmmaTile& tile) {
   return tile.realigns ? 256 : wgmma_moves_registers(tile) ? 128 : 32;
@@ -87,9 +93,9 @@ constexpr int wgmma_stage_bytes_of_a(const WgmmaTile& tile) {
 constexpr int wgmma_stage_bytes(const WgmmaTile& tile) {
   return wgmma_stage_bytes_of_a(tile) + (tile.feeds_a ? tile.n : wgmma_box_columns(tile)) * kWgmmaK * 2;
 }
-// Whether the tile takes a displaced a: two that share a tile of b of 256 columns have no register left for it.
+// Whether the tile takes a displaced a: large ones that share a tile of b have no register left for it.
 constexpr bool wgmma_displaces(const WgmmaTile& tile) {
-  return !tile.realigns && !(tile.n == 256 && wgmma_sharers(tile) > 1);
+  return !tile.realigns && !(tile.n >= 192 && wgmma_sharers(tile) > 1);
 }
 // Where the problem is mostly an exchanged one, d lies column by column, and so do then the sums of pieces of k, that
 // the second pass may write d as it reads them.
@@ -112,7 +118,7 @@ constexpr int wgmma_row_end_bytes(const WgmmaTile& tile) {
 }
 constexpr int wgmma_shared_bytes(const WgmmaTile& tile) {
   return tile.stages * wgmma_stage_bytes(tile) + wgmma_staging_bytes(tile) + wgmma_row_end_bytes(tile) +
-         2 * tile.stages * 8;
+         2 * tile.stages * 8 + 4 * wgmma_consumers(tile);
 }
 
 // Floats between rows of the sums that the blocks of a cluster exchange: 8 more than a row has, so that the 8 rows that
@@ -136,6 +142,12 @@ struct WgmmaSchedule {
   std::int32_t row_tiles = 0, col_tiles = 0;  // row_tiles is a multiple of the blocks that share b
   std::int32_t splits = 1, batch = 1;
   std::int32_t items = 0;  // all of them; a constant, since the warpgroups have no register left for the product
+  // The items from `whole` on are pieces of k of the last tiles, `tail_blocks` steps each: numbered piece first, then
+  // tile, of `tail_tiles`. Without a tail `whole` is `items`.
+  std::int32_t whole = 0, tail_tiles = 1, tail_blocks = 0, tail_splits = 1;
+  float* tail_sums = nullptr;              // [item of the tail], as the accumulators lie in the registers
+  unsigned long long* arrivals = nullptr;  // [tile of the tail][warpgroup]: this launch's tag plus pieces that are done
+  unsigned long long launch_tag = 0;
   std::int32_t k_blocks = 0, split_blocks = 0;  // steps of 64 of k: all, and of one piece
   std::int32_t group = 0;  // rows of tiles that are walked together, so that their operands stay in L2
   std::int32_t store_by_tma = 0;

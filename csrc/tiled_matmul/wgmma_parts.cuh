@@ -45,6 +45,24 @@ __device__ __forceinline__ WorkItem work_item(const WgmmaSchedule& s, std::int32
   return item;
 }
 
+// What an item multiplies: a tile, and of k the steps from begin to end.
+struct WorkPiece {
+  WorkItem item;
+  int begin, end;
+};
+
+template <bool kInCluster>
+__device__ __forceinline__ WorkPiece work_piece(const WgmmaSchedule& s, std::int32_t index) {
+  if (!kInCluster && index >= s.whole) {
+    const std::int32_t in_tail = index - s.whole, piece = in_tail / s.tail_tiles;
+    const int begin = piece * s.tail_blocks;
+    return {work_item<false>(s, index - piece * s.tail_tiles), begin, min(begin + s.tail_blocks, s.k_blocks)};
+  }
+  const WorkItem item = work_item<kInCluster>(s, index);
+  const int begin = item.split * s.split_blocks;
+  return {item, begin, min(begin + s.split_blocks, s.k_blocks)};
+}
+
 template <WgmmaTile kTile>
 struct WgmmaShared {
   static constexpr int kBytesA = wgmma_stage_bytes_of_a(kTile);
@@ -65,6 +83,7 @@ struct WgmmaShared {
     return reinterpret_cast<std::uint64_t*>(at) + stage;
   }
   __device__ std::uint64_t* empty(int stage) const { return full(kTile.stages) + stage; }
+  __device__ int* pieces_done(int consumer) const { return reinterpret_cast<int*>(empty(kTile.stages)) + consumer; }
 };
 
 // Position in the ring of stages.

@@ -106,11 +106,13 @@ __device__ __forceinline__ void apply_scalars(float (&sums)[kCount], const Argum
       for (int i = 0; i < kCount / 2; ++i) sums[i / 2 * 4 + half * 2 + i % 2] += p.beta * value;
       continue;
     }
+    const int columns = static_cast<int>(min(p.n - at.col, std::int64_t{kCount * 2}));
+    const T* from = row;
 #pragma unroll
-    for (int i = 0; i < kCount / 4; ++i) {
+    for (int i = 0; i < kCount / 4; ++i, from += 8 * p.c_col) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        if (at.col + i * 8 + j < p.n) sums[i * 4 + half * 2 + j] += p.beta * widen(load(row + (i * 8 + j) * p.c_col));
+        if (i * 8 + j < columns) sums[i * 4 + half * 2 + j] += p.beta * widen(load(from + j * p.c_col));
       }
     }
   }

@@ -39,11 +39,11 @@ bool in_pieces_of_workspace(const Plan& plan) {
   return plan.splits > 1 && !matmul::splits_in_cluster(kWgmmaTiles[plan.config]);
 }
 
-// The tile, and at k = kSplitK every number of pieces.
+// The tile, at k = kSplitK every number of pieces, and all of the tiles as the last wave, in two pieces.
 std::size_t plans_at_split_k() {
   const auto in_cluster = static_cast<std::size_t>(
       std::count_if(std::begin(kWgmmaTiles), std::end(kWgmmaTiles), matmul::splits_in_cluster));
-  return 5 * (kWgmmaTileCount - in_cluster) + 4 * in_cluster;
+  return 6 * (kWgmmaTileCount - in_cluster) + 4 * in_cluster;
 }
 
 std::size_t without_displaced(const std::vector<Plan>& plans) {
@@ -456,6 +456,30 @@ TEST_P(CudaWgmma, IsCapturedOnItsStream) {
       check_captured(data, DeviceCase(data), plan, nodes);
       if (HasFailure()) return;
     }
+  }
+}
+
+// More tiles than the GPU works on at once, and the last of them in pieces: of every tile that has such plans, with
+// whole tiles before, several pieces for a block, and ragged edges.
+TEST_P(CudaWgmma, TheLastTilesInPieces) {
+  for (const Layout order : kOrders) {
+    MatmulCase spec{dtype(), 2100, 2090, 200};
+    spec.a = order;
+    spec.b = order;
+    spec.d = order;
+    MatmulData data(spec);
+    const DeviceCase on_device(data);
+    std::vector<Plan> plans;
+    std::set<int> configs;
+    for (const Plan& plan : on_device.plans(Algorithm::kWgmma)) {
+      const std::int64_t tiles = ceil_div(spec.m, plan.tile_m) * ceil_div(spec.n, plan.tile_n);
+      if (plan.tail_tiles == 0 || plan.tail_tiles >= tiles) continue;
+      plans.push_back(plan);
+      configs.insert(plan.config);
+    }
+    EXPECT_GE(configs.size(), 6u);
+    check_plans(data, on_device, plans);
+    if (HasFailure()) return;
   }
 }
 

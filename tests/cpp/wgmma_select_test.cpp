@@ -60,9 +60,27 @@ void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& d
   const std::int64_t row_tiles = round_up(ceil_div(p.m, tile.m), splits_in_cluster(tile) ? 1 : plan.cluster);
   const std::int64_t items = row_tiles * ceil_div(p.n, tile.n) * p.batch * plan.splits;
   EXPECT_LE(items, std::numeric_limits<std::int32_t>::max()) << what;
+
+  // The tail is the last wave, of whole clusters; every step of its k is in one piece, and no piece is empty.
+  const bool has_tail = plan.tail_tiles > 0;
+  if (has_tail) {
+    ASSERT_FALSE(splits_in_cluster(tile)) << what;
+    const std::int64_t slots = std::int64_t{device.sm_count} / tile.cluster * tile.cluster * tile.per_sm;
+    EXPECT_EQ(plan.splits, 1) << what;
+    EXPECT_EQ(plan.tail_tiles, items % slots) << what;
+    EXPECT_EQ(plan.tail_tiles % plan.cluster, 0) << what;
+    EXPECT_GE(plan.tail_splits, 2) << what;
+    EXPECT_EQ(plan.tail_k % kWgmmaK, 0) << what;
+    EXPECT_GE(plan.tail_k * plan.tail_splits, k) << what;
+    EXPECT_LT(plan.tail_k * (plan.tail_splits - 1), k) << what << ": the last piece is empty";
+    EXPECT_LE(plan.grid[0], slots) << what;
+  } else {
+    EXPECT_EQ(plan.tail_splits, 1) << what;
+  }
+  const std::int64_t tail_pieces = plan.tail_tiles * plan.tail_splits;
   EXPECT_GE(plan.grid[0], 1) << what;
   EXPECT_EQ(plan.grid[0] % plan.cluster, 0) << what << ": whole clusters";
-  EXPECT_LE(plan.grid[0], items) << what << ": a block without work";
+  EXPECT_LE(plan.grid[0], items - plan.tail_tiles + tail_pieces) << what << ": a block without work";
   if (splits_in_cluster(tile)) {
     EXPECT_EQ(plan.grid[0], items) << what << ": a block does one piece";
   }
@@ -79,11 +97,14 @@ void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& d
     return is_packed ? 2 * view.pitch * (view.is_mn_major ? p.k : lines) * (view.is_batched ? p.batch : 1) : 0;
   };
   EXPECT_GE(workspace.packed_a, has_partial ? partial_bytes(p, plan.splits) : 0) << what;
+  EXPECT_GE(workspace.arrivals, tail_pieces * tile.m * tile.n * 4) << what;
+  EXPECT_GE(workspace.packed_a - workspace.arrivals, plan.tail_tiles * wgmma_consumers(tile) * 8) << what;
+  EXPECT_EQ(workspace.arrivals % 8, 0) << what;
   EXPECT_GE(workspace.packed_b - workspace.packed_a, packed(plan.is_a_packed, view_a(p), p.m)) << what;
   EXPECT_GE(workspace.bytes - workspace.packed_b, packed(plan.is_b_packed, view_b(p), p.n)) << what;
   EXPECT_EQ(workspace.packed_a % 16, 0) << what;
   EXPECT_EQ(workspace.packed_b % 16, 0) << what;
-  if (!has_partial && !plan.is_a_packed && !plan.is_b_packed) {
+  if (!has_partial && !has_tail && !plan.is_a_packed && !plan.is_b_packed) {
     EXPECT_EQ(plan.workspace_bytes, 0) << what;
   }
 }
@@ -164,18 +185,21 @@ TEST(WgmmaSelect, EveryPlanIsSound) {
 
 TEST(WgmmaSelect, ListsEveryTileWithEveryNumberOfPieces) {
   std::set<std::string> lines;
-  std::set<std::pair<int, int>> found, expected;
+  std::set<std::pair<int, int>> found, expected, with_tail, expected_with_tail;
   const std::vector<Plan> plans = wgmma_plans(problem_of(300, 304, 505), h200_facts());
   for (const Plan& plan : plans) {
     found.emplace(plan.config, plan.splits);
+    if (plan.tail_tiles > 0) with_tail.emplace(plan.config, plan.tail_splits);
     lines.insert(to_string(plan));
   }
   for (int config = 0; config < kWgmmaTileCount; ++config) {
     for (const int splits : {1, 2, 3, 4, 8}) {
       if (splits > 1 || !splits_in_cluster(kWgmmaTiles[config])) expected.emplace(config, splits);
     }
+    if (!splits_in_cluster(kWgmmaTiles[config])) expected_with_tail.emplace(config, 2);
   }
   EXPECT_EQ(found, expected);
+  EXPECT_EQ(with_tail, expected_with_tail) << "all of a small product is its last wave";
   EXPECT_EQ(lines.size(), plans.size()) << "different plans print differently";
   for (const Plan& plan : wgmma_plans(problem_of(300, 304, 64), h200_facts())) EXPECT_EQ(plan.splits, 1);
 }
@@ -189,6 +213,29 @@ TEST(WgmmaSelect, APlanPrintsItsClusterItsPiecesAndItsCopies) {
   const std::string line = to_string(*in_cluster);
   EXPECT_EQ(line.rfind("wgmma " + std::to_string(in_cluster->tile_m) + "x", 0), 0u) << line;
   EXPECT_NE(line.find(" cluster 4 splits 4 of 128 a packed b packed"), std::string::npos) << line;
+}
+
+// 40 x 20 tiles of 128 x 256 are six waves of 132 and 8 tiles: as the seventh they would leave 124 multiprocessors
+// idle.
+TEST(WgmmaSelect, TheLastTilesAreCutWhereTheyLeaveMostOfTheGpuIdle) {
+  const Problem p = problem_of(5000, 5000, 5000);
+  const auto plan = wgmma_plan(p, h200_facts());
+  ASSERT_TRUE(plan);
+  expect_sound(*plan, p, h200_facts());
+  EXPECT_EQ(plan->tail_tiles, 8) << to_string(*plan);
+  EXPECT_GT(plan->tail_splits, 4) << to_string(*plan);
+  const std::string tail = " tail 8 in " + std::to_string(plan->tail_splits) + " of " + std::to_string(plan->tail_k);
+  EXPECT_NE(to_string(*plan).find(tail), std::string::npos) << to_string(*plan);
+  for (const Problem& whole : {problem_of(4096, 4096, 4096), problem_of(8192, 8192, 64), problem_of(64, 64, 65536)}) {
+    EXPECT_EQ(wgmma_plan(whole, h200_facts())->tail_tiles, 0) << to_string(whole);
+  }
+
+  std::set<std::int64_t> pieces;
+  for (const Plan& each : wgmma_plans(p, h200_facts())) {
+    expect_sound(each, p, h200_facts());
+    if (each.config == plan->config && each.tail_tiles > 0) pieces.insert(each.tail_splits);
+  }
+  EXPECT_EQ(pieces.count(plan->tail_splits), 1u) << "the chosen plan is one of those that tests run";
 }
 
 TEST(WgmmaSelect, LongSumsOfFewTilesAreCutLargeResultsAreNot) {
@@ -420,7 +467,8 @@ TEST(WgmmaDisplaced, OddKIsNotCopiedWhereTheCopyCostsMore) {
 TEST(WgmmaSelect, ThinTilesServeShortSides) {
   for (const Plan& plan : wgmma_plans(problem_of(16, 4096, 4096), h200_facts())) {
     if (plan.tile_n < 64) {
-      EXPECT_EQ(plan.grid[0], std::min<std::int64_t>(4096 / plan.tile_m * plan.splits, 132));
+      const std::int64_t pieces = plan.tail_tiles > 0 ? plan.tail_splits : plan.splits;
+      EXPECT_EQ(plan.grid[0], std::min<std::int64_t>(4096 / plan.tile_m * pieces, 132)) << to_string(plan);
     }
   }
 }

@@ -202,6 +202,17 @@ def test_reasons_name_idle_multiprocessors_tails_and_pieces():
     assert any(re.match(r"k is cut into \d+ pieces", reason) for reason in long.reasons)
 
 
+def test_tiles_of_the_last_wave_in_pieces():
+    """800 tiles of 128 x 256 on 132 multiprocessors: six waves, and 8 tiles that are cut along k."""
+    (step,) = _explain.explain("tiled_matmul", (5000, 5000, 5000), "bfloat16", H200, algorithm="wgmma").steps
+    assert any(reason.startswith("of the last 8 tiles k is cut into ") for reason in step.reasons), step.reasons
+    assert not any("places stay empty" in reason for reason in step.reasons)
+    pieces = step.facts["tail_splits"]
+    assert (step.waves.rounds, step.waves.tail) == (7, 8)
+    assert step.waves.efficiency == pytest.approx(800 / (132 * (6 + 1 / pieces)))
+    assert step.facts["workspace_bytes"] >= 4 * 8 * pieces * 128 * 256
+
+
 def test_what_a_tile_of_32_would_change():
     by_width = {row.width: row for row in _explain.tile_rows(H200, 4096, 4096, 4096, "float32", (1, 16, 32, 64))}
     assert [by_width[width].inner_intensity for width in (1, 16, 32)] == [0.25, 4, 8]
@@ -604,10 +615,13 @@ def test_points_follow_from_records_and_plans():
 )  # fmt: skip
 def test_tiling_of_a_plan(plan, expected):
     found = _roofline.tiling_of_plan(plan, "float32")
+    assert found.tail_sums == 0
     assert (found.tile_m, found.tile_n, found.splits, found.shared_b, found.packed_a, found.packed_b) == expected
     with pytest.raises(ValueError, match="not a plan"):
         _roofline.tiling_of_plan("blocked", "float32")
     assert found.planes == (0, 0)
+    tail = _roofline.tiling_of_plan("wgmma 128x256x64 grid 132x1x1 config 0 cluster 2 tail 8 in 16 of 320", "bfloat16")
+    assert (tail.splits, tail.tail_sums) == (1, 8 * 16 * 128 * 256)
     assert _roofline.tiling_of_plan("emulated 128x128x64 grid 1x1x1", "float32").planes == (6, 6)
 
 

@@ -119,6 +119,9 @@ def test_traffic_counts_splits_clusters_and_copies():
     split = _intensity.matmul_traffic(256, 512, 128, 2, tiling(128, 256, splits=3))
     partial = 4 * 256 * 512 * 3
     assert (split.loaded - plain.loaded, split.stored - plain.stored) == (partial, partial)
+    tail = _intensity.matmul_traffic(256, 512, 128, 2, tiling(128, 256, tail_sums=3 * 128 * 256))
+    partial = 4 * 3 * 128 * 256
+    assert (tail.loaded - plain.loaded, tail.stored - plain.stored) == (partial, partial)
     packed = _intensity.matmul_traffic(256, 512, 128, 2, tiling(128, 256, packed_a=True, packed_b=True))
     assert packed.total - plain.total == 2 * 2 * (256 * 128 + 128 * 512)
 
