@@ -22,7 +22,7 @@ cudaError_t launch_wgmma_layout(const Plan& plan, const WgmmaArguments<T>& argum
   [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
     const auto launch = [&]<int kConfig>() {
       constexpr WgmmaTile kTile = kWgmmaTiles[kConfig];
-      if constexpr (wgmma_takes(kTile, sizeof(T), kTransA)) {
+      if constexpr (wgmma_takes(kTile, sizeof(T), kTransA, kTransB)) {
         error = launch_wgmma_tile<T, kConfig, kTransA, kTransB>(plan, arguments, stream);
       }
       return true;

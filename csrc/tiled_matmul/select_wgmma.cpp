@@ -232,7 +232,7 @@ std::optional<Plan> make_plan(const Problem& p, const DeviceFacts& device, int c
   plan.is_a_realigned = realigns && !a.is_addressable && a.has_unit_stride;
   plan.is_b_realigned = realigns && !b.is_addressable && b.has_unit_stride;
   if (tile.realigns && !plan.is_a_realigned && !plan.is_b_realigned) return std::nullopt;
-  if (!wgmma_takes(tile, element_size(p.dtype), a.is_mn_major)) return std::nullopt;
+  if (!wgmma_takes(tile, element_size(p.dtype), a.is_mn_major, b.is_mn_major)) return std::nullopt;
   plan.is_a_displaced = is_a_displaced;
   plan.is_a_packed = !a.is_addressable && !plan.is_a_realigned && !is_a_displaced;
   plan.is_b_packed = !b.is_addressable && !plan.is_b_realigned;

@@ -397,15 +397,15 @@ __device__ __forceinline__ void consume(const WgmmaArguments<T>& args, const Wgm
     multiply_tile<T, kTile, kTransA, kTransB>(sums, shared, consumer, args, work, ring, lead);
     if (index >= s.whole && !add_pieces_of_tail<kTile>(sums, s, shared, consumer, index - s.whole)) continue;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    // Found again, where what is kept through the product would be spilled.
-    std::int32_t same_index = index;
-    asm volatile("" : "+r"(same_index));
-    const WorkItem again = work_piece<splits_in_cluster(kTile)>(s, same_index).item;
-    const WorkItem item = wgmma_consumers(kTile) == 3 && kTransA && kTransB ? again : work.item;
+    const WorkItem& item = work.item;
     const FragmentOrigin at = {std::int64_t{item.row_tile} * kTile.m + consumer * 64 + warp * 16 + lane / 4,
                                std::int64_t{item.col_tile} * kTile.n + lane % 4 * 2};
     if (s.splits > 1) {
-      const std::int64_t matrix = std::int64_t{again.split} * s.batch + item.batch;
+      // Found again: it would take a register through the product. Only where it is needed, since it takes 0.4 us.
+      std::int32_t same_index = index;
+      asm volatile("" : "+r"(same_index));
+      const std::int32_t split = work_item<false>(s, same_index).split;
+      const std::int64_t matrix = std::int64_t{split} * s.batch + item.batch;
       float* const partial = s.partial + matrix * p.m * p.n;
       if constexpr (sums_may_lie_along_m<T>(kTile)) {
         if (s.partial_along_m) {

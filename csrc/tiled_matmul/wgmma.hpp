@@ -57,9 +57,13 @@ constexpr WgmmaTile feeding_a(WgmmaTile tile) {
 constexpr bool wgmma_can_feed_a(const WgmmaTile& tile) {
   return !tile.realigns && tile.m < 192 && tile.per_sm <= (tile.cluster == 0 ? 1 : 2);
 }
-// Whether the kernel exists for an a that lies so: only 16-bit operands are realigned, and only those of float32 fed.
-constexpr bool wgmma_takes(const WgmmaTile& tile, int element_bytes, bool is_a_mn_major) {
-  return element_bytes == 2 || (is_a_mn_major ? wgmma_can_feed_a(tile) : !tile.realigns);
+// Each warpgroup of 128 threads multiplies 64 rows.
+constexpr int wgmma_consumers(const WgmmaTile& tile) { return tile.m / 64; }
+// Whether the kernel exists for operands that lie so: only 16-bit ones are realigned, only those of float32 fed, and
+// with a along m and b along n the largest shared tile would spill.
+constexpr bool wgmma_takes(const WgmmaTile& tile, int element_bytes, bool is_a_mn_major, bool is_b_mn_major) {
+  if (element_bytes == 4) return is_a_mn_major ? wgmma_can_feed_a(tile) : !tile.realigns;
+  return !(is_a_mn_major && is_b_mn_major && wgmma_consumers(tile) == 3 && tile.cluster > 1);
 }
 constexpr WgmmaTile wgmma_tile(int config, int element_bytes, bool is_a_mn_major) {
   return element_bytes == 4 && is_a_mn_major ? feeding_a(kWgmmaTiles[config]) : kWgmmaTiles[config];
@@ -68,8 +72,6 @@ constexpr WgmmaTile wgmma_tile(int config, int element_bytes, bool is_a_mn_major
 // warp reads at once lie in different banks.
 constexpr int wgmma_fed_pitch(const WgmmaTile& tile) { return tile.m + 8; }
 
-// Each warpgroup of 128 threads multiplies 64 rows.
-constexpr int wgmma_consumers(const WgmmaTile& tile) { return tile.m / 64; }
 // Threads that tell the loading ones that a stage has been read: a wgmma that has ended has read it for its whole
 // warpgroup, but of an a that lies along m each warp reads its own part, before its wgmma.
 constexpr int wgmma_releasing_threads(const WgmmaTile& tile) { return tile.feeds_a ? 4 : 1; }

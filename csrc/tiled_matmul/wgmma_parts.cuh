@@ -53,14 +53,18 @@ struct WorkPiece {
 
 template <bool kInCluster>
 __device__ __forceinline__ WorkPiece work_piece(const WgmmaSchedule& s, std::int32_t index) {
-  if (!kInCluster && index >= s.whole) {
-    const std::int32_t in_tail = index - s.whole, piece = in_tail / s.tail_tiles;
-    const int begin = piece * s.tail_blocks;
-    return {work_item<false>(s, index - piece * s.tail_tiles), begin, min(begin + s.tail_blocks, s.k_blocks)};
+  std::int32_t piece = 0, blocks = s.split_blocks;
+  const bool in_tail = !kInCluster && index >= s.whole;
+  if (in_tail) {
+    piece = (index - s.whole) / s.tail_tiles;
+    index -= piece * s.tail_tiles;
+    blocks = s.tail_blocks;
+    asm volatile("" : "+r"(piece));  // a branch: the division would be in the way of every first load
   }
   const WorkItem item = work_item<kInCluster>(s, index);
-  const int begin = item.split * s.split_blocks;
-  return {item, begin, min(begin + s.split_blocks, s.k_blocks)};
+  if (!in_tail) piece = item.split;
+  const int begin = piece * blocks;
+  return {item, begin, min(begin + blocks, s.k_blocks)};
 }
 
 template <WgmmaTile kTile>
