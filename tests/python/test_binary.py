@@ -38,14 +38,15 @@ def simt_kernels() -> int:
 
 
 def wgmma_kernels() -> int:
-    """Both orders of both operands, for two dtypes.
+    """Both orders of both operands, for two dtypes, but for the order for which the largest shared tile would spill.
 
     float32 is not realigned, has one order of b, and an a of the other order where there are registers for it.
     """
     rows = tile_rows("kWgmmaTiles", "wgmma.hpp")
     single = [row for row in rows if "true" not in row]
-    fed = [row for row in single if int(row[4]) <= (1 if row[3] == "0" else 2)]
-    return len(rows) * 4 * 2 + len(single) + len(fed)
+    fed = [row for row in single if int(row[0]) < 192 and int(row[4]) <= (1 if row[3] == "0" else 2)]
+    spilling = [row for row in rows if int(row[0]) == 192 and int(row[3]) > 1]
+    return len(rows) * 4 * 2 - len(spilling) * 2 + len(single) + len(fed)
 
 
 # Each tile for both orders of both operands, for two dtypes, those of mma64 for one; partial sums read by 16 bytes and
