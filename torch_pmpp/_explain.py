@@ -135,12 +135,12 @@ def fill(device: Device, facts: dict[str, int], items: int, found: Occupancy) ->
     tiles in pieces of k is as much shorter."""
     grid = facts["grid_x"] * facts["grid_y"] * facts["grid_z"]
     if 0 < grid < items and facts.get("tail_tiles", 0) > 0:
-        whole = -(-(items - facts["tail_tiles"]) // grid)
+        whole = _intensity.ceil_div(items - facts["tail_tiles"], grid)
         pieces = facts["tail_tiles"] * facts["tail_splits"]
-        last = -(-pieces // grid) / facts["tail_splits"]  # of a round
+        last = _intensity.ceil_div(pieces, grid) / facts["tail_splits"]  # of a round
         return Waves(grid, items / grid, whole + 1, items / ((whole + last) * grid), facts["tail_tiles"])
     if 0 < grid < items:
-        rounds = -(-items // grid)
+        rounds = _intensity.ceil_div(items, grid)
         return Waves(grid, items / grid, rounds, items / (rounds * grid), items - (rounds - 1) * grid)
     return waves(grid, found.blocks, device.sm_count)
 
