@@ -14,8 +14,6 @@
 namespace pmpp::matmul {
 namespace {
 
-constexpr int kGroup = 8;  // rows of tiles that are walked together
-
 // Also tells the kernel of the products where to find what the blocks report.
 template <class T>
 cudaError_t launch_split(const Problem& p, const PlaneLayout& a, const PlaneLayout& b, std::byte* workspace,
@@ -83,13 +81,11 @@ cudaError_t launch_emulated_typed(const Plan& plan, const Problem& p, void* work
   if (error != cudaSuccess) return error;
 
   WgmmaSchedule& s = arguments.schedule;
-  s.row_tiles = static_cast<std::int32_t>(round_up(ceil_div(p.m, tile.m), tile.cluster));
-  s.col_tiles = static_cast<std::int32_t>(ceil_div(p.n, plan.tile_n));
-  s.splits = static_cast<std::int32_t>(plan.splits);
+  s.set_tiles(round_up(ceil_div(p.m, tile.m), tile.cluster), ceil_div(p.n, plan.tile_n));
+  s.splits = Divisor(static_cast<std::int32_t>(plan.splits));
   s.batch = static_cast<std::int32_t>(p.batch);
   s.k_blocks = static_cast<std::int32_t>(ceil_div(p.k, plan.tile_k));
   s.split_blocks = static_cast<std::int32_t>(plan.split_k / plan.tile_k);
-  s.group = kGroup;
   arguments.items = s.row_tiles * s.col_tiles * s.splits * s.batch;
   s.a_batched = a.is_batched;
   s.b_batched = b.is_batched;

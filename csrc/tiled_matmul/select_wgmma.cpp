@@ -23,11 +23,12 @@ constexpr std::int64_t kPackedPitch = 64;                                       
 // bfloat16 on an H200 (squares 128..8192, language-model shapes with m = 1..2048, flat, long k, odd): the choice then
 // takes 1.005 times as long as the fastest plan in the geometric mean; and for 118 others, in TF32 and with lines off
 // 128 bytes, 1.016 times, with `fed` and the costs of such lines as they were measured there. 87 shapes of which most
-// leave a wave unfilled gave the costs of a tail and of 192 x 192: 1.008 times. Tiles that never were the fastest are
-// gone: 128 x 128 in pieces within a cluster, 128 x 192 and 64 x 256 in clusters of two, 128 x 128 and 64 x
-// 128 that realign. The one that realigns is kept to be measured; microseconds of the best plan with it and of the best
-// that copies first: 255 x 255 x 255 11.1 and 9.9, 511 x 513 x 1025 21.3 and 13.9, 1001 x 1001 x 1001 25.6 and 16.1,
-// 4096 x 4096 x 4096 off its alignment 961 and 217.
+// leave a wave unfilled gave the costs of a tail and of 192 x 192: 1.008 times. Those of 64 x 32 and 64 x 16 in
+// clusters are set by 1 and 16 rows of language models: 16 x 4096 x 4096 in a CUDA graph takes 7.9 us with them, 12.0
+// without. Tiles that never were the fastest are gone: 128 x 128 in pieces within a cluster, 128 x 192 and 64 x 256 in
+// clusters of two, 128 x 128 and 64 x 128 that realign. The one that realigns is kept to be measured; microseconds of
+// the best plan with it and of the best that copies first: 255 x 255 x 255 11.1 and 9.9, 511 x 513 x 1025 21.3
+// and 13.9, 1001 x 1001 x 1001 25.6 and 16.1, 4096 x 4096 x 4096 off its alignment 961 and 217.
 struct TileCost {
   double step, fixed;
   double fed = 1.0;  // how many times as long a step takes whose a reaches the tensor cores through registers (TF32)
@@ -37,6 +38,7 @@ constexpr TileCost kWgmmaCosts[kWgmmaTileCount] = {
     {0.363, 1.81, 1.1},  {0.185, 0.80, 1.3},  {0.388, 0.52, 1.2},  {0.287, 0.27, 1.4},  {0.281, 2.99, 1.3},
     {0.266, 3.79, 1.3},  {0.273, 3.28},       {0.809, 1.18},       {0.222, 0.87, 1.25}, {0.134, 0.45, 1.4},
     {0.108, 0.48, 1.3},  {0.816, 0.10},       {0.895, 0.10},       {0.670, 2.60, 1.03}, {0.640, 1.80, 1.03},
+    {0.200, 3.50, 1.4},  {0.170, 3.50, 1.3},
 };
 // Tiles of the two widths that wgmma_problem() tells apart.
 constexpr WgmmaTile kWideTile = kWgmmaTiles[0], kThinTile = kWgmmaTiles[14];
@@ -154,6 +156,9 @@ std::int64_t wgmma_items(const Problem& p, const Plan& plan) {
   return wgmma_row_tiles(p, tile) * ceil_div(p.n, tile.n) * p.batch * plan.splits;
 }
 
+// Whether blocks work on more than one tile.
+bool has_several_waves(const Problem& p, const Plan& plan) { return wgmma_items(p, plan) > plan.grid[0]; }
+
 WgmmaWorkspace workspace_of(const Problem& p, const Plan& plan) {
   constexpr std::int64_t kAlignment = 256;
   const WgmmaTile& tile = kWgmmaTiles[plan.config];
@@ -185,7 +190,7 @@ std::int64_t tail_splits(const Problem& p, const DeviceFacts& device, const Plan
 std::optional<Plan> with_tail(const Problem& p, const DeviceFacts& device, Plan plan, std::int64_t splits) {
   const WgmmaTile& tile = kWgmmaTiles[plan.config];
   const std::int64_t slots = wgmma_slots(device, tile), tiles = wgmma_items(p, plan);
-  if (plan.splits > 1 || splits < 2 || splits_in_cluster(tile) || slots == 0) return std::nullopt;
+  if (plan.splits > 1 || splits < 2 || !wgmma_has_tail(tile) || slots == 0) return std::nullopt;
   const std::int64_t k_blocks = wgmma_k_blocks(p, plan.is_a_displaced), blocks = ceil_div(k_blocks, splits);
   plan.tail_tiles = tiles % slots;
   plan.tail_splits = ceil_div(k_blocks, blocks);
@@ -196,6 +201,19 @@ std::optional<Plan> with_tail(const Problem& p, const DeviceFacts& device, Plan 
   plan.grid[0] = std::min(items, slots);
   plan.workspace_bytes = workspace_of(p, plan).bytes;
   return plan;
+}
+
+// `use` of the plan with its last wave of tiles in as many pieces as make one round of blocks, two, ..., each number
+// once.
+template <class Use>
+void for_each_tail(const Problem& p, const DeviceFacts& device, const Plan& plan, Use use) {
+  std::int64_t before = 1;
+  for (int rounds = 1; rounds <= kMaxTailRounds; ++rounds) {
+    const std::optional<Plan> tailed = with_tail(p, device, plan, tail_splits(p, device, plan, rounds));
+    if (!tailed.has_value() || tailed->tail_splits == before) continue;
+    before = tailed->tail_splits;
+    use(*tailed);
+  }
 }
 
 // p: the kernel's problem.
@@ -406,11 +424,7 @@ std::optional<Plan> wgmma_plan(const Problem& problem, const DeviceFacts& device
           }
         };
         consider(*plan);
-        if (wgmma_items(*kernel_problem, *plan) <= plan->grid[0]) continue;
-        for (int rounds = 1; rounds <= kMaxTailRounds; ++rounds) {
-          const std::int64_t pieces = tail_splits(*kernel_problem, device, *plan, rounds);
-          if (const std::optional<Plan> tailed = with_tail(*kernel_problem, device, *plan, pieces)) consider(*tailed);
-        }
+        if (has_several_waves(*kernel_problem, *plan)) for_each_tail(*kernel_problem, device, *plan, consider);
       }
     }
   }
@@ -430,15 +444,10 @@ std::vector<Plan> wgmma_plans(const Problem& problem, const DeviceFacts& device)
         const std::optional<Plan> plan = make_plan(*kernel_problem, device, config, splits, is_a_displaced);
         if (!plan.has_value() || plan->splits != splits) continue;
         plans.push_back(*plan);
-        // All of a small problem is its last wave: two pieces show whether it is right.
-        const bool is_small = wgmma_items(*kernel_problem, *plan) <= plan->grid[0];
-        std::int64_t before = 1;
-        for (int rounds = 1; rounds <= (is_small ? 1 : kMaxTailRounds); ++rounds) {
-          const std::int64_t pieces = is_small ? 2 : tail_splits(*kernel_problem, device, *plan, rounds);
-          const std::optional<Plan> tailed = with_tail(*kernel_problem, device, *plan, pieces);
-          if (!tailed.has_value() || tailed->tail_splits == before) continue;
-          before = tailed->tail_splits;
-          plans.push_back(*tailed);
+        if (has_several_waves(*kernel_problem, *plan)) {
+          for_each_tail(*kernel_problem, device, *plan, [&](const Plan& tailed) { plans.push_back(tailed); });
+        } else if (const std::optional<Plan> tailed = with_tail(*kernel_problem, device, *plan, 2)) {
+          plans.push_back(*tailed);  // all of the problem is its last wave: two pieces show whether they are right
         }
       }
     }

@@ -29,17 +29,17 @@ struct WorkItem {
 // rows.
 template <bool kInCluster>
 __device__ __forceinline__ WorkItem work_item(const WgmmaSchedule& s, std::int32_t index) {
-  const std::int32_t tiles = s.row_tiles * s.col_tiles;
   const std::int32_t inner = kInCluster ? index % s.splits : 0;
-  if constexpr (kInCluster) index /= s.splits;
-  const std::int32_t outer = index / tiles;
-  const std::int32_t tile = index - outer * tiles;
-  const std::int32_t group = tile / (s.group * s.col_tiles);
-  const std::int32_t within = tile - group * s.group * s.col_tiles;
-  const std::int32_t rows = min(s.group, s.row_tiles - group * s.group);
+  if constexpr (kInCluster) index = index / s.splits;
+  const std::int32_t outer = index / s.tiles;
+  const std::int32_t tile = index - outer * s.tiles;
+  const std::int32_t group = tile / s.group_tiles;
+  const std::int32_t within = tile - group * s.group_tiles;
+  const std::int32_t first_row = group * kWgmmaGroup;
+  const bool is_whole = first_row + kWgmmaGroup <= s.row_tiles;
   WorkItem item;
-  item.col_tile = within / rows;
-  item.row_tile = group * s.group + within - item.col_tile * rows;
+  item.col_tile = is_whole ? within / kWgmmaGroup : within / s.last_rows;
+  item.row_tile = first_row + within - item.col_tile * (is_whole ? kWgmmaGroup : std::int32_t{s.last_rows});
   item.batch = kInCluster ? outer : outer / s.splits;
   item.split = kInCluster ? inner : outer - item.batch * s.splits;
   return item;
@@ -51,15 +51,15 @@ struct WorkPiece {
   int begin, end;
 };
 
-template <bool kInCluster>
+template <WgmmaTile kTile>
 __device__ __forceinline__ WorkPiece work_piece(const WgmmaSchedule& s, std::int32_t index) {
   std::int32_t piece = 0, blocks = s.split_blocks;
-  const bool in_tail = !kInCluster && index >= s.whole;
+  constexpr bool kInCluster = splits_in_cluster(kTile);
+  const bool in_tail = wgmma_has_tail(kTile) && index >= s.whole;
   if (in_tail) {
     piece = (index - s.whole) / s.tail_tiles;
     index -= piece * s.tail_tiles;
     blocks = s.tail_blocks;
-    asm volatile("" : "+r"(piece));  // a branch: the division would be in the way of every first load
   }
   const WorkItem item = work_item<kInCluster>(s, index);
   if (!in_tail) piece = item.split;

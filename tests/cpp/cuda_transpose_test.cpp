@@ -321,16 +321,15 @@ TEST_P(CudaVectorized, CopiesOfTransposedViews) {
 // Everything, thousands of cases: the sanitizers' steps leave these out.
 class CudaVectorizedExhaustive : public CudaVectorized {
  protected:
-  // Every base and pitch of one side while the other is on boundaries, at every edge of a tile.
+  // Every base and pitch of one side while the other is on boundaries, at every pair of a tile's edges.
   void check_residues_of_one_side(bool input) const {
     for (const Tiles tiles : all_tiles()) {
       const auto [cols, rows] = tile_sides(size(), tiles, false);
       int count = 0;
       for (int base = 0; base < 16; base += size()) {
         for (int pitch = 0; pitch < 16; pitch += size()) {
-          for (int edge = -1; edge <= 1; ++edge, ++count) {
-            const std::int64_t m = rows + edge;
-            const std::int64_t n = cols - 1 + count / 3 % 3;
+          for (int edges = 0; edges < 9; ++edges, ++count) {
+            const std::int64_t m = rows - 1 + edges % 3, n = cols - 1 + edges / 3;
             check_tile(
                 input ? tile_case(size(), m, n, base, pitch, 0, 0, 0) : tile_case(size(), m, n, 0, 0, base, pitch, 0),
                 tiles, count % 2 == 1);

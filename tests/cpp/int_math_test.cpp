@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
 #include "csrc/common/device_facts.hpp"
+#include "csrc/common/divisor.hpp"
 #include "csrc/common/dtype.hpp"
 
 namespace pmpp {
@@ -15,6 +17,43 @@ constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
 static_assert(ceil_div(7, 2) == 4, "usable in constant expressions");
 static_assert(round_up(7, 8) == 8, "usable in constant expressions");
+
+static_assert(7 / Divisor(2) == 3 && 7 % Divisor(2) == 1, "usable in constant expressions");
+
+// Around every multiple of the divisor that a dividend can be near to: the first, the last, and powers of two between.
+void expect_divides(std::int32_t divisor) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  const Divisor by(divisor);
+  EXPECT_EQ(std::int32_t{by}, divisor);
+  const auto expect_near = [&](std::int64_t multiple) {
+    for (std::int64_t n = std::max<std::int64_t>(multiple - 1, 0); n <= std::min(multiple + 1, kMost); ++n) {
+      const auto value = static_cast<std::int32_t>(n);
+      ASSERT_EQ(value / by, value / divisor) << n << " / " << divisor;
+      ASSERT_EQ(value % by, value % divisor) << n << " % " << divisor;
+    }
+  };
+  for (std::int64_t times = 1; times * divisor <= kMost; times *= 2) {
+    expect_near(times * divisor);
+    expect_near((kMost / divisor - times + 1) * divisor);
+  }
+  expect_near(0);
+  expect_near(kMost);
+}
+
+TEST(Divisor, DividesAsTheLanguageDoes) {
+  for (std::int32_t divisor = 1; divisor <= 5000; ++divisor) expect_divides(divisor);
+  for (int shift = 1; shift < 31; ++shift) {
+    for (std::int64_t near = -2; near <= 2; ++near) {
+      const std::int64_t divisor = (std::int64_t{1} << shift) + near;
+      if (divisor >= 1) expect_divides(static_cast<std::int32_t>(divisor));
+    }
+  }
+  for (std::int32_t below = 0; below < 100; ++below) expect_divides(std::numeric_limits<std::int32_t>::max() - below);
+  for (std::int32_t divisor = 65537; divisor < std::numeric_limits<std::int32_t>::max() / 3; divisor *= 3) {
+    expect_divides(divisor);
+  }
+  EXPECT_EQ(5 / Divisor(), 5) << "unset, it is 1";
+}
 
 TEST(IntMath, CeilDivIsTheSmallestQuotientThatCovers) {
   for (std::int64_t value = 0; value <= 200; ++value) {

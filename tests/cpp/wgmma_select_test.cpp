@@ -64,6 +64,7 @@ void expect_sound(const Plan& plan, const Problem& problem, const DeviceFacts& d
   // The tail is the last wave, of whole clusters; every step of its k is in one piece, and no piece is empty.
   const bool has_tail = plan.tail_tiles > 0;
   if (has_tail) {
+    EXPECT_TRUE(wgmma_has_tail(tile)) << what;
     ASSERT_FALSE(splits_in_cluster(tile)) << what;
     const std::int64_t slots = std::int64_t{device.sm_count} / tile.cluster * tile.cluster * tile.per_sm;
     EXPECT_EQ(plan.splits, 1) << what;
@@ -196,7 +197,7 @@ TEST(WgmmaSelect, ListsEveryTileWithEveryNumberOfPieces) {
     for (const int splits : {1, 2, 3, 4, 8}) {
       if (splits > 1 || !splits_in_cluster(kWgmmaTiles[config])) expected.emplace(config, splits);
     }
-    if (!splits_in_cluster(kWgmmaTiles[config])) expected_with_tail.emplace(config, 2);
+    if (wgmma_has_tail(kWgmmaTiles[config])) expected_with_tail.emplace(config, 2);
   }
   EXPECT_EQ(found, expected);
   EXPECT_EQ(with_tail, expected_with_tail) << "all of a small product is its last wave";
@@ -467,8 +468,10 @@ TEST(WgmmaDisplaced, OddKIsNotCopiedWhereTheCopyCostsMore) {
 TEST(WgmmaSelect, ThinTilesServeShortSides) {
   for (const Plan& plan : wgmma_plans(problem_of(16, 4096, 4096), h200_facts())) {
     if (plan.tile_n < 64) {
-      const std::int64_t pieces = plan.tail_tiles > 0 ? plan.tail_splits : plan.splits;
-      EXPECT_EQ(plan.grid[0], std::min<std::int64_t>(4096 / plan.tile_m * pieces, 132)) << to_string(plan);
+      // A cluster for each tile, or persistent blocks.
+      const std::int64_t items = 4096 / plan.tile_m * plan.splits;
+      const bool in_cluster = splits_in_cluster(kWgmmaTiles[plan.config]);
+      EXPECT_EQ(plan.grid[0], in_cluster ? items : std::min<std::int64_t>(items, 132)) << to_string(plan);
     }
   }
 }

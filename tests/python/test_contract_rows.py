@@ -1,4 +1,4 @@
-"""Every row of the contract that the library covers has tests that carry the row's name."""
+"""The contract is what the operators promise, row by row. Every row has tests that carry its name."""
 
 import pathlib
 import re
