@@ -328,7 +328,7 @@ def _is_vocabulary(record: Record) -> bool:
 
 
 def _is_aligned_large_product(record: Record) -> bool:
-    aligned = all(side % 64 == 0 for side in _sides(record)) and not record["offset"]
+    aligned = all(side % 8 == 0 for side in _sides(record)) and not record["offset"]
     return _is_half(record) and aligned and min(_sides(record)) >= 2048
 
 
@@ -373,6 +373,11 @@ def _is_square_by(record: Record, algorithm: str) -> bool:
     return bool(plain and square and record["algorithm"] == algorithm)
 
 
+def _is_square_off_by_one(record: Record) -> bool:
+    near = all(abs(side - 4096) <= 3 for side in _sides(record)) and not _is_in_k_sweep(record)
+    return _is_half(record) and near and _is_odd_product(record)
+
+
 def _is_mma_square(record: Record) -> bool:
     return _is_square_by(record, "mma")
 
@@ -387,15 +392,21 @@ def _matmul_goals(results: Results) -> tuple[Goal, ...]:
         aligned = rates.get(-(-record["k"] // 64) * 64)
         return significant(aligned and rates[record["k"]] / aligned)
 
+    def part_of_square(record: Record) -> float | None:
+        square = squares.get(record["dtype"])
+        return significant(square and flops_of(record) / record["ours_us"] / (2 * 4096**3 / square))
+
     def part_of_wgmma(record: Record) -> float | None:
         wgmma = squares.get(record["dtype"])
         return significant(wgmma and wgmma / record["ours_us"])
 
     own, wgmma = "part of our speed at the next multiple of 64", "part of the speed of wgmma"
+    near = "4096 x 4096 x 4096 by odd n, or base off"
     return (
-        Goal("aligned, sides from 2048", _is_aligned_large_product, _FASTER, _speedup, 1.03, 0.97),
+        Goal("multiples of 8, from 2048", _is_aligned_large_product, _FASTER, _speedup, 1.03, 0.97),
         Goal("k or n odd or base off, sides from 2047", _is_odd_large_product, _FASTER, _speedup, 4.5, None),
         Goal("4096 x 4096 by odd k from 4033 to 4159", _is_odd_in_k_sweep, own, part_of_aligned, None, 0.9),
+        Goal(near, _is_square_off_by_one, own, part_of_square, None, 0.9),
         Goal("n = 50257 or 32003, m from 1024", _is_vocabulary, _FASTER, _speedup, None, 4.5),
         Goal("k or n odd, sides from 255 to 2047", _is_odd_middle_product, _FASTER, _speedup, 1.5, 1.0),
         Goal("squares of 256, 512, 1024", _is_middle_square, _FASTER, _speedup, 1.0, 0.9),
