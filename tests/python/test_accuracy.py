@@ -113,6 +113,7 @@ def test_the_command_measures_complex_products(tmp_path, capsys):
 
 
 def test_plots_of_a_file(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
     records = [
         {"k": k, "data": kind, "algorithm": name, "norm": norm * k**0.5, "element": 1.0, "accurate": True}
         for k in (128, 1024)
